@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -13,6 +14,8 @@ use http_body::{Frame, SizeHint};
 use crate::codec::protobuf;
 use crate::error::ApiError;
 
+/// Bytes of one part of a long body.
+const PART: usize = 64 << 10;
 /// Most bytes of warning texts in one response; further text is cut (AS-037).
 const MAX_WARNINGS: usize = 4096;
 
@@ -25,6 +28,69 @@ pub enum Body {
         remaining: u64,
     },
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    /// A finite body that tells how far its client has read.
+    Held(HeldBody),
+}
+
+/// Is told how far the client of a response has read. Dropped when no byte of the response is left in the process.
+pub(crate) trait ReadProgress: Send + Sync {
+    /// The connection has let go of bytes: the system has them, or the connection has ended.
+    fn advanced(&self, bytes: usize);
+}
+
+/// A finite body that tells how far its client has read.
+pub struct HeldBody {
+    body: Box<Body>,
+    progress: Arc<dyn ReadProgress>,
+}
+
+/// Bytes on their way to the client.
+struct Part {
+    bytes: Bytes,
+    progress: Arc<dyn ReadProgress>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.progress.advanced(self.bytes.len());
+    }
+}
+
+impl HeldBody {
+    pub(crate) fn new(body: Body, progress: Arc<dyn ReadProgress>) -> Self {
+        Self { body: Box::new(body), progress }
+    }
+
+    /// Bytes that tell when the connection has let go of them.
+    pub(crate) fn part(bytes: Bytes, progress: Arc<dyn ReadProgress>) -> Bytes {
+        Bytes::from_owner(Part { bytes, progress })
+    }
+
+    /// The next bytes. Those of a long text come in parts, so that it is seen whether the client reads.
+    fn next(&mut self) -> Option<Bytes> {
+        let bytes = match &mut *self.body {
+            Body::Full(rest) => {
+                let mut bytes = rest.take()?;
+                if bytes.len() > PART {
+                    *rest = Some(bytes.split_off(PART));
+                }
+                bytes
+            }
+            Body::Chunks { chunks, remaining } => {
+                let chunk = chunks.next()?;
+                *remaining = remaining.saturating_sub(chunk.len() as u64);
+                chunk
+            }
+            Body::Stream(_) | Body::Held(_) => return None,
+        };
+        Some(Self::part(bytes, self.progress.clone()))
+    }
 }
 
 impl Body {
@@ -46,6 +112,7 @@ impl Body {
                 Some(all.into())
             }
             Self::Stream(_) => None,
+            Self::Held(held) => held.body.into_bytes(),
         }
     }
 }
@@ -73,6 +140,7 @@ impl http_body::Body for Body {
             Self::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|c| Ok(Frame::data(c))))
             }
+            Self::Held(held) => Poll::Ready(held.next().map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -81,6 +149,7 @@ impl http_body::Body for Body {
             Self::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Self::Chunks { remaining, .. } => *remaining == 0,
             Self::Stream(_) => false,
+            Self::Held(held) => held.body.is_end_stream(),
         }
     }
 
@@ -89,6 +158,7 @@ impl http_body::Body for Body {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Chunks { remaining, .. } => SizeHint::with_exact(*remaining),
             Self::Stream(_) => SizeHint::default(),
+            Self::Held(held) => held.body.size_hint(),
         }
     }
 }

@@ -42,6 +42,9 @@ pub trait Lookup: Send + Sync {
     fn list(&self, group: &str, plural: &str, namespace: Option<&str>) -> Vec<Value>;
 }
 
+/// Group, version and plural of a resource.
+pub type ResourceName = (&'static str, &'static str, &'static str);
+
 /// Behaviour of one kind. The default of every method is the generic behaviour. The handler applies the metadata rules
 /// that all kinds share (names, labels, finalizers, uid, generation, managedFields).
 pub trait Strategy: Send + Sync {
@@ -144,6 +147,11 @@ pub trait Strategy: Send + Sync {
 
     /// Grace period of a delete, in seconds; `None` for kinds without graceful deletion.
     fn graceful_deletion(&self, _obj: &Value, _requested: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// The resource whose objects limit how many objects of this kind may be evicted: group, version and plural.
+    fn disruption_budgets(&self) -> Option<&'static ResourceName> {
         None
     }
 

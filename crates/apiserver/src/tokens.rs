@@ -30,6 +30,8 @@ pub use keys::VerifyingKey;
 const LEEWAY_SECONDS: i64 = 60;
 /// Most tokens whose verified claims are cached.
 const CACHE_SIZE: usize = 4096;
+/// Most bytes of a token. Those that a server issues have less than 2 KiB.
+const TOKEN_MAX: usize = 64 << 10;
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 type KeySource = Box<dyn Fn() -> Result<String, TokenError> + Send + Sync>;
@@ -235,7 +237,7 @@ impl Issuer {
 
     /// Verifies the signature, with the key that the token names or else with each that there is.
     fn decode<T: serde::de::DeserializeOwned>(&self, token: &str) -> Result<T, TokenError> {
-        let kid = jsonwebtoken::decode_header(token).map_err(|e| invalid(e.to_string()))?.kid;
+        let kid = key_id(token)?;
         if let Some(known) = self.other_keys.iter().find(|key| kid.as_ref() == Some(&key.id)) {
             return decode_with(known, token);
         }
@@ -388,6 +390,29 @@ fn decode_with<T: serde::de::DeserializeOwned>(key: &VerifyingKey, token: &str) 
     validation.required_spec_claims.clear();
     let data = jsonwebtoken::decode(token, &key.decoding, &validation).map_err(|e| invalid(e.to_string()))?;
     Ok(data.claims)
+}
+
+/// The id of the key that a token names. Refuses what different readers understand differently: keys that a JSON object has
+/// twice, and extensions of the header, which nobody may ignore who does not know them (RFC 7515, 4.1.11; RFC 7797).
+fn key_id(token: &str) -> Result<Option<String>, TokenError> {
+    if token.len() > TOKEN_MAX {
+        return Err(invalid("too long"));
+    }
+    let mut header = None;
+    // The signature is no JSON.
+    for part in token.split('.').take(2) {
+        let text = URL_SAFE_NO_PAD.decode(part).map_err(|e| invalid(e.to_string()))?;
+        let (value, duplicates) = machinery::json::parse_strict(&text).map_err(|e| invalid(e.to_string()))?;
+        if let Some(twice) = duplicates.first() {
+            return Err(invalid(format!("{twice} stands there twice")));
+        }
+        header.get_or_insert(value);
+    }
+    let header = header.unwrap_or_default();
+    if let Some(extension) = ["crit", "b64"].into_iter().find(|name| header.get(name).is_some()) {
+        return Err(invalid(format!("its header needs an extension: {extension}")));
+    }
+    Ok(header.get("kid").and_then(Value::as_str).map(ToOwned::to_owned))
 }
 
 /// The issuer that a token claims. Nothing of the token is verified yet.

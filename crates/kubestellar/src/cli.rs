@@ -1,10 +1,12 @@
 //! The command line: declarations and dispatch.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use clap::builder::TypedValueParser as _;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -12,6 +14,7 @@ use crate::commands::{
     apiserver, cluster, completion, components, demo, down, explain, get, manifests, serve, status, up,
     version,
 };
+use crate::contexts::Sources;
 use crate::datadir::DataDir;
 use crate::exit::{Exit, Failure};
 use crate::kubeconfig;
@@ -110,14 +113,53 @@ impl Command {
 
 /// Parses the command line. Flags of components may be spelled in all ways that Go programs accept.
 pub(crate) fn parse() -> Cli {
-    let mut command = Cli::command();
-    let arguments = apiserver::under_its_name(std::env::args_os().collect());
+    let given: Vec<_> = std::env::args_os().collect();
+    let mut command = named(Cli::command(), &given);
+    let arguments = apiserver::under_its_name(given);
     let arguments = components::normalise(&command, arguments);
     let matches = command.clone().try_get_matches_from(arguments);
-    let matches = matches.unwrap_or_else(|error| without_hidden(&command, error).exit());
+    let matches = matches.unwrap_or_else(|error| end(&without_hidden(&command, error)));
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
     cli.global.data_dir_given = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
     cli
+}
+
+/// Under the name `kube-apiserver` the usage lines show that program.
+fn named(command: clap::Command, arguments: &[OsString]) -> clap::Command {
+    if apiserver::under_its_name(arguments.to_vec()).len() == arguments.len() {
+        return command;
+    }
+    command.mut_subcommand("apiserver", |it| it.override_usage("kube-apiserver [OPTIONS]"))
+}
+
+/// Prints an error of the command line, or the help that was asked for, and ends the process.
+fn end(error: &clap::Error) -> ! {
+    if error.kind() != ErrorKind::ValueValidation {
+        error.exit();
+    }
+    let styled = error.render();
+    let text = if std::io::stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
+    let _ = std::io::stderr().lock().write_all(plain(&text).as_bytes());
+    std::process::exit(error.exit_code());
+}
+
+/// Puts the complaints of the standard library's parsers into words of users.
+fn plain(text: &str) -> String {
+    let known = [
+        ("invalid digit found in string", "not a whole number"),
+        ("cannot parse integer from empty string", "there is no number"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("number too small to fit in target type", "the number is too small"),
+        ("invalid float literal", "not a number"),
+        ("cannot parse float from empty string", "there is no number"),
+        (
+            "invalid socket address syntax",
+            "write ADDRESS:PORT, such as 127.0.0.1:9443, with a port up to 65535",
+        ),
+        ("invalid IP address syntax", "write an IP address, such as 127.0.0.1"),
+        ("provided string was not `true` or `false`", "write true or false"),
+    ];
+    known.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
 /// Removes suggestions of hidden names from an error: flags that our commands pass to each other, and flags that exist for
@@ -176,24 +218,21 @@ pub(crate) async fn run(cli: Cli, out: &Printer) -> Result<Exit, Failure> {
     // A component in a pod: the cluster that it runs in.
     let own = || cli.global.kubeconfig.as_ref();
     let kubeconfigs = || kubeconfig::files(cli.global.kubeconfig.as_deref());
-    // Without a kubeconfig flag: the kubeconfig of the installation, if there is one.
-    let installed =
-        || running().ok().filter(|_| cli.global.kubeconfig.is_none()).map(|data| data.kubeconfig());
+    let sources =
+        || Sources { asked: cli.global.kubeconfig.clone(), data: running().ok(), named: named.is_some() };
     match command {
         Command::Up(args) => up::run(args, &data()?, &kubeconfigs()?, out).await,
         Command::Down(args) => down::run(args, &running()?, named.is_some(), &kubeconfigs()?, out).await,
         Command::Status(args) => status::run(args, &running()?, out).await,
-        Command::Get(args) => get::run(args, &kubeconfigs()?, installed(), out).await,
-        Command::Explain(args) => explain::run(args, &kubeconfigs()?, installed(), out).await,
+        Command::Get(args) => get::run(args, &sources(), out).await,
+        Command::Explain(args) => explain::run(args, &sources(), out).await,
         Command::Demo(args) => demo::run(args, named.filter(|_| cli.global.data_dir_given), out).await,
         Command::Serve(args) => serve::run(args, &data()?).await,
-        Command::Cluster(args) => {
-            cluster::run(args, running().ok().as_ref(), cli.global.kubeconfig.clone(), out).await
-        }
+        Command::Cluster(args) => cluster::run(args, &sources(), out).await,
         Command::Ocm(args) => components::ocm::run(args).await,
         Command::Version(args) => version::run(args, out),
         Command::Completion(args) => Ok(completion::run(args, Cli::command())),
-        Command::Complete(args) => completion::names(args, &kubeconfigs()?, installed(), out).await,
+        Command::Complete(args) => completion::names(args, &sources(), out).await,
         Command::Apiserver(args) => apiserver::run(args, out).await,
         Command::ControllerManager(args) => components::controller_manager::run(args, own()).await,
         Command::TransportController(args) => components::transport_controller::run(args).await,
@@ -240,6 +279,35 @@ mod tests {
             assert!(!said.contains("tip:"), "{line}: {said}");
         }
         assert!(said("k up --cluster").contains("--clusters"), "what help shows is suggested");
+    }
+
+    /// SP-083: a number that is none is said to be none, in words of users.
+    #[test]
+    fn sp_083_complaints_about_numbers_are_plain() {
+        for (line, expected) in [
+            ("k up --clusters abc", "not a whole number"),
+            ("k up --clusters ", "there is no number"),
+            ("k up --clusters 9999999999999999999999", "too large"),
+            ("k up --listen 127.0.0.1:99999", "write ADDRESS:PORT"),
+            ("k up --clusters 9999", "9999 is not in 0..=5000"),
+        ] {
+            let error = Cli::command().try_get_matches_from(line.split(' ')).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ValueValidation, "{line}");
+            let said = plain(&error.to_string());
+            assert!(said.contains(expected), "{line}: {said}");
+        }
+    }
+
+    /// SP-126: under its other name the program shows that name.
+    #[test]
+    fn sp_126_usage_of_kube_apiserver() {
+        let usage = |line: &str| {
+            let given: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let command = named(Cli::command(), &given);
+            command.try_get_matches_from(apiserver::under_its_name(given)).unwrap_err().to_string()
+        };
+        assert!(usage("/x/kube-apiserver --help").contains("Usage: kube-apiserver [OPTIONS]"));
+        assert!(usage("k apiserver --help").contains("Usage: k apiserver [OPTIONS]"));
     }
 
     /// SP-090: without a command there is help.

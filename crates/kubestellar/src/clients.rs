@@ -6,6 +6,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use runtime::proxies::Proxies;
 
+use crate::contexts::must_exist;
 use crate::exit::{Exit, Failure, chain};
 
 /// Returns the proxies of the environment, from the variables that Go programs read (MC-101, OCM-071).
@@ -37,6 +38,8 @@ pub(crate) async fn config(
     let failed = |error: &dyn std::error::Error| broken(file, options.context.as_deref(), error);
     match file {
         Some(path) => {
+            // As the Go programs end.
+            must_exist(path).map_err(|failure| Failure { exit: Exit::Failed, ..failure })?;
             let kubeconfig = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
             kube::Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|e| failed(&e))
         }

@@ -63,9 +63,12 @@ pub(crate) struct ServerStatus {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SpaceStatus {
     pub(crate) name: String,
-    /// `its`, `wds` or `wec`.
+    /// `its`, `wds`, `wec`, `host`, or `space` for one without a role.
     pub(crate) role: String,
     pub(crate) ready: bool,
+    /// Stopped by its ControlPlane's annotation; its data is kept. `objects` is 0 then: nobody reads it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) suspended: bool,
     pub(crate) url: String,
     pub(crate) objects: usize,
 }

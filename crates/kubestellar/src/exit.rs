@@ -102,6 +102,11 @@ pub(crate) fn from_kube(what: impl Into<String>, error: &kube::Error) -> Failure
                 409 => Exit::Conflict,
                 _ => Exit::Failed,
             };
+            // The answer of an API server to a path that it does not know.
+            if status.code == 404 && status.message.trim() == "404 page not found" {
+                return Failure::new(exit, what, "this space does not serve objects of that kind")
+                    .hint("name a space that does, with --wds or --its; `kubestellar status` shows what each space is for");
+            }
             Failure::new(exit, what, &status.message)
         }
         kube::Error::HyperError(_) | kube::Error::Service(_) if is_refused(error) => {
@@ -139,6 +144,17 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SP-084: a space of another sort is said to be one, instead of the words of its HTTP server.
+    #[test]
+    fn sp_084_a_kind_that_is_not_served() {
+        let answer = |message: &str| {
+            let status = kube::core::Status { code: 404, message: message.into(), ..Default::default() };
+            from_kube("listing the policies", &kube::Error::Api(Box::new(status))).to_string()
+        };
+        assert!(answer("404 page not found\n").contains("does not serve objects of that kind"));
+        assert!(answer("policies \"x\" not found").contains("\"x\" not found"));
+    }
 
     /// SP-083: one `error:` line, at most one `hint:` line.
     #[test]

@@ -1,7 +1,9 @@
 //! The entries of an installation in the user's kubeconfig files (SP-093 to SP-098).
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +11,7 @@ use crate::datadir::write_atomically;
 use crate::exit::{Exit, Failure, OrFail};
 
 /// Name of the extension that marks a context as one of an installation.
-const MARK: &str = "kubestellar.io";
+pub(crate) const MARK: &str = "kubestellar.io";
 
 /// One space as it appears in a kubeconfig.
 #[derive(Clone, Debug)]
@@ -20,6 +22,14 @@ pub(crate) struct Entry {
     pub(crate) cluster: Value,
     /// The `user` object: client-certificate-data, client-key-data.
     pub(crate) user: Value,
+}
+
+/// A context of an installation, with the names of what it refers to.
+struct Ours {
+    space: String,
+    context: String,
+    cluster: String,
+    user: String,
 }
 
 /// The result of a merge, for messages to the user.
@@ -105,25 +115,61 @@ impl Kubeconfig {
         merged
     }
 
-    /// Removes everything that carries the mark of this installation.
-    pub(crate) fn remove(&mut self, installation: &str) -> bool {
+    /// Removes every context with the mark of this installation whose space is to go, and the cluster and user that no other
+    /// context uses.
+    pub(crate) fn remove(&mut self, installation: &str, goes: impl Fn(&str) -> bool) -> bool {
         let before = self.0.clone();
-        let ours: Vec<String> = self
-            .list("contexts")
-            .iter()
-            .filter(|c| mark_of(c).is_some_and(|(id, _)| id == installation))
-            .filter_map(name_of)
-            .map(str::to_owned)
-            .collect();
-        for context in &ours {
-            self.retain("contexts", context);
-            self.retain("clusters", &format!("{context}-cluster"));
-            self.retain("users", &format!("{context}-admin"));
+        for Ours { context, cluster, user, .. } in self.ours(installation, goes) {
+            self.retain("contexts", &context);
+            if !self.is_used("cluster", &cluster) {
+                self.retain("clusters", &cluster);
+            }
+            if !self.is_used("user", &user) {
+                self.retain("users", &user);
+            }
             if self.current() == context {
                 self.set("current-context", "".into());
             }
         }
         before != self.0
+    }
+
+    /// Gives the contexts that this installation has here already the present address and credentials of their spaces.
+    fn renew(&mut self, installation: &str, entries: &[Entry]) -> bool {
+        let before = self.0.clone();
+        let now: HashMap<&str, &Entry> = entries.iter().map(|entry| (entry.space.as_str(), entry)).collect();
+        for Ours { space, cluster, user, .. } in self.ours(installation, |space| now.contains_key(space)) {
+            let Some(entry) = now.get(space.as_str()) else { continue };
+            self.put("clusters", &cluster, "cluster", entry.cluster.clone());
+            self.put("users", &user, "user", entry.user.clone());
+        }
+        before != self.0
+    }
+
+    /// The contexts of this installation for some spaces. A cluster or user that the user of the file put in place of ours is
+    /// not named.
+    fn ours(&self, installation: &str, wanted: impl Fn(&str) -> bool) -> Vec<Ours> {
+        let found = self.list("contexts").iter().filter_map(|context| {
+            let (id, space) = mark_of(context)?;
+            let name = name_of(context)?;
+            let part = |key: &str, suffix: &str| {
+                let named = context.get("context")?.get(key)?.as_str()?;
+                (named.starts_with(space) && named.ends_with(suffix)).then(|| named.to_owned())
+            };
+            (id == installation && wanted(space)).then(|| Ours {
+                space: space.to_owned(),
+                context: name.to_owned(),
+                cluster: part("cluster", "-cluster").unwrap_or_else(|| format!("{name}-cluster")),
+                user: part("user", "-admin").unwrap_or_else(|| format!("{name}-admin")),
+            })
+        });
+        found.collect()
+    }
+
+    /// Returns whether a context refers to a cluster or user.
+    fn is_used(&self, key: &str, name: &str) -> bool {
+        let refers = |context: &Value| context.get("context")?.get(key)?.as_str().map(|named| named == name);
+        self.list("contexts").iter().any(|context| refers(context) == Some(true))
     }
 
     /// Returns the entries of this installation from its own file.
@@ -276,14 +322,61 @@ pub(crate) fn merge_into(
 /// Removes this installation's entries from the user's files.
 pub(crate) fn remove_from(files: &[PathBuf], installation: &str) -> Result<(), Failure> {
     for file in files.iter().filter(|f| f.exists()) {
-        let _lock = FileLock::take(file)?;
-        let mut config = Kubeconfig::read(file)?;
-        if config.remove(installation) {
-            write_atomically(file, config.to_yaml()?.as_bytes(), 0o600)
-                .or_fail(format!("writing the kubeconfig {}", file.display()))?;
-        }
+        edit(file, |config| config.remove(installation, |_| true))?;
     }
     Ok(())
+}
+
+/// Which spaces of an installation exist no more.
+#[derive(Clone, Debug)]
+pub(crate) enum Gone {
+    /// These.
+    Only(HashSet<String>),
+    /// All except these.
+    AllBut(HashSet<String>),
+}
+
+impl Gone {
+    fn has(&self, space: &str) -> bool {
+        match self {
+            Self::Only(gone) => gone.contains(space),
+            Self::AllBut(there) => !there.contains(space),
+        }
+    }
+}
+
+/// Removes the contexts of spaces that are gone from the user's files, and renews those of `entries`. Adds none. Returns what could
+/// not be changed.
+pub(crate) fn follow_in(
+    files: &[PathBuf],
+    installation: &str,
+    entries: &[Entry],
+    gone: &Gone,
+) -> Vec<Failure> {
+    let concerns = |file: &&PathBuf| {
+        // A file that cannot be read is reported by `edit`.
+        file.exists()
+            && Kubeconfig::read(file)
+                .map_or(true, |mut config| follow(&mut config, installation, entries, gone))
+    };
+    let change = |file: &PathBuf| edit(file, |config| follow(config, installation, entries, gone)).err();
+    files.iter().filter(concerns).filter_map(change).collect()
+}
+
+fn follow(config: &mut Kubeconfig, installation: &str, entries: &[Entry], gone: &Gone) -> bool {
+    let removed = config.remove(installation, |space| gone.has(space));
+    config.renew(installation, entries) | removed
+}
+
+/// Changes a file under its lock; `change` says whether there is something to write.
+fn edit(file: &Path, change: impl FnOnce(&mut Kubeconfig) -> bool) -> Result<(), Failure> {
+    let _lock = FileLock::take(file)?;
+    let mut config = Kubeconfig::read(file)?;
+    if !change(&mut config) {
+        return Ok(());
+    }
+    write_atomically(file, config.to_yaml()?.as_bytes(), 0o600)
+        .or_fail(format!("writing the kubeconfig {}", file.display()))
 }
 
 fn owner(files: &[Kubeconfig], installation: &str, space: &str) -> Option<usize> {
@@ -293,7 +386,12 @@ fn owner(files: &[Kubeconfig], installation: &str, space: &str) -> Option<usize>
 /// The lock file `<file>.lock`, which client-go uses, too.
 struct FileLock(PathBuf);
 
+/// Longest wait for another program that writes a kubeconfig, and the pause between two tries. There is nothing to wait on: the
+/// lock is the existence of a file.
+const LOCK_WAIT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(20));
+
 impl FileLock {
+    #[allow(clippy::disallowed_methods, reason = "nothing tells when another program removes its lock file")]
     fn take(file: &Path) -> Result<Self, Failure> {
         let mut lock = file.as_os_str().to_owned();
         lock.push(".lock");
@@ -302,15 +400,20 @@ impl FileLock {
         if let Some(dir) = lock.parent() {
             fs::create_dir_all(dir).or_fail(what())?;
         }
-        match OpenOptions::new().write(true).create_new(true).open(&lock) {
-            Ok(_) => Ok(Self(lock)),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(Failure::new(
-                Exit::Conflict,
-                what(),
-                format!("{} exists: another program is writing it", lock.display()),
-            )
-            .hint(format!("if none is, remove {}", lock.display()))),
-            Err(error) => Err(Failure::new(Exit::Failed, what(), error)),
+        let until = Instant::now() + LOCK_WAIT.0;
+        loop {
+            match OpenOptions::new().write(true).create_new(true).open(&lock) {
+                Ok(_) => return Ok(Self(lock)),
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(Failure::new(Exit::Failed, what(), error));
+                }
+                Err(_) if Instant::now() < until => std::thread::sleep(LOCK_WAIT.1),
+                Err(_) => {
+                    let why = format!("{} exists: another program is writing it", lock.display());
+                    return Err(Failure::new(Exit::Conflict, what(), why)
+                        .hint(format!("if none is, remove {}", lock.display())));
+                }
+            }
         }
     }
 }
@@ -351,7 +454,7 @@ mod tests {
         let again = config.clone();
         let second = config.merge("id", &[entry("its1"), entry("wds1")], Some("wds1"));
         assert!(!second.changed && config == again, "merging twice changes nothing");
-        assert!(config.remove("id"));
+        assert!(config.remove("id", |_| true));
         assert_eq!(config, before);
     }
 
@@ -373,6 +476,37 @@ mod tests {
         let refused = merge_into(std::slice::from_ref(&file), "id", &[entry("wds1")], None).unwrap_err();
         assert_eq!(refused.exit, Exit::Failed);
         assert_eq!(fs::read_to_string(&file).unwrap(), "a: [b\n");
+    }
+
+    /// SP-094: contexts of spaces that are gone go, those of spaces that were made again are renewed; entries of others stay, and
+    /// nothing is added.
+    #[test]
+    fn sp_094_contexts_follow_their_spaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config");
+        fs::write(&file, foreign().to_yaml().unwrap()).unwrap();
+        let files = std::slice::from_ref(&file);
+        let all = [entry("its1"), entry("wds1"), entry("cluster1")];
+        merge_into(files, "id", &all, None).unwrap();
+        merge_into(files, "other", &[entry("wds2")], None).unwrap();
+        let fresh = Entry { user: json!({"token": "new"}), ..entry("wds1") };
+        let gone = |names: &[&str]| Gone::Only(names.iter().map(|&name| name.to_owned()).collect());
+        let failures = follow_in(files, "id", &[fresh.clone(), entry("wds3")], &gone(&["its1"]));
+        assert!(failures.is_empty(), "{failures:?}");
+        let seen = Kubeconfig::read(&file).unwrap();
+        let contexts: Vec<_> = seen.list("contexts").iter().filter_map(name_of).collect();
+        assert_eq!(contexts, ["mine", "its1", "wds1", "cluster1", "wds2"]);
+        let token = |name: &str| {
+            seen.list("users").iter().find(|u| name_of(u) == Some(name)).map(|u| &u["user"]["token"])
+        };
+        assert_eq!((token("wds1-admin"), token("cluster1-admin")), (Some(&json!("new")), Some(&json!("t"))));
+        assert_eq!(token("its1-kubestellar-admin"), None);
+
+        let there = Gone::AllBut(["wds1".to_owned()].into());
+        assert!(follow_in(files, "id", &[fresh], &there).is_empty());
+        let seen = Kubeconfig::read(&file).unwrap();
+        let contexts: Vec<_> = seen.list("contexts").iter().filter_map(name_of).collect();
+        assert_eq!(contexts, ["mine", "its1", "wds1", "wds2"]);
     }
 
     /// SP-093 (SP-A-09): with a list of files an entry is updated where it is, new ones go to the first.

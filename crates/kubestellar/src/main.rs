@@ -3,6 +3,7 @@
 mod cli;
 mod clients;
 mod commands;
+mod contexts;
 mod control;
 mod datadir;
 mod demo;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,12 @@ pub(crate) struct Cluster {
     /// The labels that the ManagedCluster has been given; `None` before its enrolment.
     #[serde(default)]
     pub(crate) given: Option<BTreeMap<String, String>>,
+    /// Somebody took the cluster out of the inventory. Its space stays; it joins again when it is asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) detached: bool,
+    /// What its agents had in it is still to be removed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) leaving: bool,
 }
 
 impl Cluster {
@@ -118,7 +125,14 @@ pub(crate) struct Shape {
     /// StatusCollectors may read the contents of Secrets.
     #[serde(default)]
     pub(crate) collectors_read_secrets: bool,
+    /// The users' kubeconfig files that `up` has put contexts into. The server renews these contexts, and removes those of
+    /// deleted spaces.
+    #[serde(default)]
+    pub(crate) kubeconfigs: Vec<PathBuf>,
 }
+
+/// Most kubeconfig files that an installation remembers.
+const KUBECONFIGS: usize = 16;
 
 /// The options of one `up`. An absent option keeps the present state, or the default.
 #[derive(Clone, Debug, Default)]
@@ -132,6 +146,8 @@ pub(crate) struct Wish {
     pub(crate) metacontroller: Option<bool>,
     pub(crate) label_helm_releases: Option<bool>,
     pub(crate) collectors_read_secrets: Option<bool>,
+    /// Kubeconfig files that get the contexts.
+    pub(crate) kubeconfigs: Vec<PathBuf>,
 }
 
 impl Shape {
@@ -196,6 +212,9 @@ impl Shape {
         shape.metacontroller |= wish.metacontroller.unwrap_or_default();
         shape.label_helm_releases |= wish.label_helm_releases.unwrap_or_default();
         shape.collectors_read_secrets = wish.collectors_read_secrets.unwrap_or(shape.collectors_read_secrets);
+        for file in &wish.kubeconfigs {
+            shape.remember_kubeconfig(file);
+        }
         shape.check_names()?;
         Ok(shape)
     }
@@ -230,7 +249,19 @@ impl Shape {
             metacontroller: false,
             label_helm_releases: false,
             collectors_read_secrets: false,
+            kubeconfigs: vec![],
         }
+    }
+
+    /// Remembers a kubeconfig file, and forgets the oldest one if there are too many. A path that JSON cannot hold is left out.
+    fn remember_kubeconfig(&mut self, file: &Path) {
+        let Ok(file) = std::path::absolute(file) else { return };
+        if file.to_str().is_none() || self.kubeconfigs.contains(&file) {
+            return;
+        }
+        self.kubeconfigs.push(file);
+        let surplus = self.kubeconfigs.len().saturating_sub(KUBECONFIGS);
+        self.kubeconfigs.drain(..surplus);
     }
 
     fn add_wds(&mut self, name: &SpaceName, its: Option<&SpaceName>) -> Result<(), Failure> {
@@ -250,13 +281,24 @@ impl Shape {
     }
 
     fn add_cluster(&mut self, name: &SpaceName) -> Result<(), Failure> {
-        if self.clusters.iter().any(|c| c.name == *name) {
+        if let Some(known) = self.clusters.iter_mut().find(|c| c.name == *name) {
+            if std::mem::take(&mut known.detached) {
+                known.leaving = false;
+                known.given = None;
+            }
             return Ok(());
         }
         let its = self.its_for(&format!("adding the cluster {name}"), None)?;
         let labels =
             BTreeMap::from([("location-group".into(), "edge".into()), ("name".into(), name.to_string())]);
-        self.clusters.push(Cluster { name: name.clone(), its, labels, given: None });
+        self.clusters.push(Cluster {
+            name: name.clone(),
+            its,
+            labels,
+            given: None,
+            detached: false,
+            leaving: false,
+        });
         Ok(())
     }
 
@@ -264,9 +306,9 @@ impl Shape {
         match asked {
             Some(name) if self.its.contains(name) => Ok(name.clone()),
             Some(name) => Err(Failure::new(Exit::NotFound, what, format!("there is no ITS {name}"))),
-            None => {
-                self.its.first().cloned().ok_or_else(|| Failure::new(Exit::Usage, what, "there is no ITS"))
-            }
+            None => self.its.first().cloned().ok_or_else(|| {
+                Failure::new(Exit::Usage, what, "there is no ITS").hint("add one with --its NAME")
+            }),
         }
     }
 

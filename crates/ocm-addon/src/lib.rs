@@ -27,7 +27,7 @@ use std::{
 };
 
 use apis::{
-    constants::{ADDON_GROUP, ADDON_NAME_LABEL, CLUSTER_GROUP, OCM_HUB_NAMESPACE, WORK_GROUP},
+    constants::{ADDON_GROUP, ADDON_NAME_LABEL, OCM_HUB_NAMESPACE},
     ocm::{
         AddOnDeploymentConfig, AddOnPlacementScore, AddOnTemplate, ClusterManagementAddOn, ManagedCluster,
         ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding, ManifestWork, Placement,
@@ -38,7 +38,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::{
     api::{
         certificates::v1::CertificateSigningRequest,
-        core::v1::{Secret, ServiceAccount},
+        core::v1::{Namespace, Secret, ServiceAccount},
         rbac::v1::{Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -48,9 +48,8 @@ use kube::{Client, Resource, api::DynamicObject};
 use ocm_shared::object::{identity, name_of};
 use parking_lot::Mutex;
 use runtime::{
-    Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
+    Event, Inputs, Next, PartialObject, Queue, Source, Store, TaskError, Tasks, Watched,
     failure::is_clash,
-    informer::{self, Source},
     install::{InstallError, install_shared},
     rest::{Gvr, Rest},
     work,
@@ -59,8 +58,10 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+mod agent_rights;
 pub mod approval;
 pub mod config;
+mod departure;
 pub mod deploy;
 pub mod framework;
 pub mod health;
@@ -252,11 +253,11 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
         unwanted: Mutex::default(),
     });
     let mut tasks = Tasks::new(&stop);
-    manager.follow_all(&mut tasks);
+    let synced = manager.follow_all(Inputs::new(&mut tasks));
     let (me, token) = (manager.clone(), tasks.token().clone());
     tasks.spawn_endless("work", async move {
         tokio::select! {
-            () = me.know.synced(me.config.placements) => {}
+            () = synced => {}
             () = token.cancelled() => return,
         }
         ready.send_replace(true);
@@ -275,7 +276,7 @@ async fn define(rest: &Rest, objects: &[(&str, &str, Value)]) -> Result<(), kube
     for (namespace, plural, object) in objects {
         if !namespace.is_empty() {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-            rest.create_missing(&Gvr::new("", "v1", "namespaces"), "", &body).await?;
+            rest.create_missing(&Gvr::of::<Namespace>(), "", &body).await?;
         }
         let version = object["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -284,71 +285,47 @@ async fn define(rest: &Rest, objects: &[(&str, &str, Value)]) -> Result<(), kube
     Ok(())
 }
 
-impl Stores {
-    async fn synced(&self, placements: bool) {
-        self.clusters.synced().await;
-        if placements {
-            self.sets.synced().await;
-            self.bindings.synced().await;
-            self.scores.synced().await;
-        }
-        self.placements.synced().await;
-        self.decisions.synced().await;
-        self.owners.synced().await;
-        self.addons.synced().await;
-        self.configs.synced().await;
-        self.templates.synced().await;
-        self.works.synced().await;
-        self.csrs.synced().await;
-        self.roles.synced().await;
-        self.role_bindings.synced().await;
-        self.accounts.synced().await;
-        self.token_roles.synced().await;
-        self.token_bindings.synced().await;
-    }
-}
-
 impl Manager {
-    fn follow_all(self: &Arc<Self>, tasks: &mut Tasks) {
+    /// Follows everything that the manager decides on. The future ends when all of it is known.
+    fn follow_all(self: &Arc<Self>, mut inputs: Inputs<'_>) -> BoxFuture<'static, ()> {
+        let to = &mut inputs;
         let know = &self.know;
         let labelled = |source: Source| source.labels(ADDON_NAME_LABEL);
-        self.follow(tasks, Source::of::<ManagedCluster>(), &know.clusters, Self::on_cluster);
+        self.follow(to, Source::of::<ManagedCluster>(), &know.clusters, Self::on_cluster);
         if self.config.placements {
-            self.follow(tasks, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
-            self.follow(tasks, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
-            self.follow(tasks, Source::of::<AddOnPlacementScore>(), &know.scores, Self::on_score);
+            self.follow(to, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
+            self.follow(to, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
+            self.follow(to, Source::of::<AddOnPlacementScore>(), &know.scores, Self::on_score);
         }
-        self.follow(tasks, Source::of::<Placement>(), &know.placements, Self::on_placement);
-        self.follow(tasks, Source::of::<PlacementDecision>(), &know.decisions, Self::on_decision);
-        self.follow(tasks, Source::of::<ClusterManagementAddOn>(), &know.owners, Self::on_owner);
-        self.follow(tasks, Source::of::<ManagedClusterAddOn>(), &know.addons, Self::on_addon);
-        self.follow(tasks, Source::of::<AddOnDeploymentConfig>(), &know.configs, Self::on_config);
-        self.follow(tasks, Source::of::<AddOnTemplate>(), &know.templates, Self::on_template);
-        self.follow(tasks, labelled(Source::of::<ManifestWork>()), &know.works, Self::on_work);
-        self.follow(tasks, labelled(Source::of::<CertificateSigningRequest>()), &know.csrs, Self::on_csr);
-        self.follow(tasks, labelled(Source::of::<Role>()).metadata(), &know.roles, Self::on_right);
+        self.follow(to, Source::of::<Placement>(), &know.placements, Self::on_placement);
+        self.follow(to, Source::of::<PlacementDecision>(), &know.decisions, Self::on_decision);
+        self.follow(to, Source::of::<ClusterManagementAddOn>(), &know.owners, Self::on_owner);
+        self.follow(to, Source::of::<ManagedClusterAddOn>(), &know.addons, Self::on_addon);
+        self.follow(to, Source::of::<AddOnDeploymentConfig>(), &know.configs, Self::on_config);
+        self.follow(to, Source::of::<AddOnTemplate>(), &know.templates, Self::on_template);
+        self.follow(to, labelled(Source::of::<ManifestWork>()), &know.works, Self::on_work);
+        self.follow(to, labelled(Source::of::<CertificateSigningRequest>()), &know.csrs, Self::on_csr);
+        self.follow(to, labelled(Source::of::<Role>()).metadata(), &know.roles, Self::on_right);
         let bindings = labelled(Source::of::<RoleBinding>()).metadata();
-        self.follow(tasks, bindings, &know.role_bindings, Self::on_right);
+        self.follow(to, bindings, &know.role_bindings, Self::on_right);
         let of_tokens = |source: Source| source.labels(format!("{}=true", tokens::LABEL)).metadata();
         let accounts = of_tokens(Source::of::<ServiceAccount>());
-        self.follow(tasks, accounts, &know.accounts, Self::on_token_object);
-        self.follow(tasks, of_tokens(Source::of::<Role>()), &know.token_roles, Self::on_token_object);
+        self.follow(to, accounts, &know.accounts, Self::on_token_object);
+        self.follow(to, of_tokens(Source::of::<Role>()), &know.token_roles, Self::on_token_object);
         let bindings = of_tokens(Source::of::<RoleBinding>());
-        self.follow(tasks, bindings, &know.token_bindings, Self::on_token_object);
+        self.follow(to, bindings, &know.token_bindings, Self::on_token_object);
+        inputs.synced()
     }
 
     fn follow<T: Watched>(
         self: &Arc<Self>,
-        tasks: &mut Tasks,
+        inputs: &mut Inputs<'_>,
         source: Source,
         store: &Store<T>,
-        on: impl Fn(&Self, Event<T>) + Send + Sync + 'static,
+        on: fn(&Self, Event<T>),
     ) {
-        let (me, store, token) = (self.clone(), store.clone(), tasks.token().clone());
-        let client = self.rest.client().clone();
-        tasks.spawn_endless(source.resource.plural.clone(), async move {
-            informer::run(client, source, store, |event| on(&me, event), token).await;
-        });
+        let me = self.clone();
+        inputs.follow(self.rest.client(), source, store, move |event| on(&me, event));
     }
 
     async fn act(&self, key: Key) -> Result<Next, kube::Error> {
@@ -449,8 +426,7 @@ impl Manager {
         use base64::Engine as _;
         let namespace =
             Some(authority.namespace.as_str()).filter(|n| !n.is_empty()).unwrap_or(OCM_HUB_NAMESPACE);
-        let secret: Option<Secret> =
-            self.rest.find(&Gvr::new("", "v1", "secrets"), namespace, &authority.name).await?;
+        let secret: Option<Secret> = self.rest.find(&Gvr::of::<Secret>(), namespace, &authority.name).await?;
         let part = |key: &str| {
             let data = secret.as_ref().and_then(|secret| secret.data.as_ref());
             data.and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice()).unwrap_or_default()
@@ -467,7 +443,7 @@ impl Manager {
         };
         let certificate = base64::engine::general_purpose::STANDARD.encode(certificate);
         let patch = json!({"metadata": identity(request), "status": {"certificate": certificate}});
-        let gvr = Gvr::new("certificates.k8s.io", "v1", "certificatesigningrequests");
+        let gvr = Gvr::of::<CertificateSigningRequest>();
         self.rest.merge_status::<Value>(&gvr, "", name_of(request), &patch).await.map(|_| Next::OnChange)
     }
 }
@@ -477,13 +453,13 @@ fn namespace_of<K: Resource>(object: &K) -> &str {
 }
 
 fn addons() -> Gvr {
-    Gvr::new(ADDON_GROUP, "v1alpha1", "managedclusteraddons")
+    Gvr::of::<ManagedClusterAddOn>()
 }
 
 fn works() -> Gvr {
-    Gvr::new(WORK_GROUP, "v1", "manifestworks")
+    Gvr::of::<ManifestWork>()
 }
 
 fn decisions() -> Gvr {
-    Gvr::new(CLUSTER_GROUP, "v1beta1", "placementdecisions")
+    Gvr::of::<PlacementDecision>()
 }

@@ -1,14 +1,10 @@
 //! Processes one add-on in one cluster: owner, configuration, identity and permissions, works, health; at
 //! most one write of its status.
 
-use std::{
-    collections::BTreeMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use apis::{
-    constants::{ADDON_GROUP, ADDON_NAME_LABEL, ADDON_PRE_DELETE, CLUSTER_NAME_LABEL},
+    constants::{ADDON_GROUP, ADDON_NAME_LABEL, ADDON_PRE_DELETE},
     ocm::{
         AddOnDeploymentConfig, ClusterManagementAddOn, ManagedCluster, ManagedClusterAddOn, ManifestWork,
         addon::{ConfigGroupResource, ManagedClusterAddOnStatus},
@@ -17,36 +13,29 @@ use apis::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use runtime::{
-    Next, PartialObject,
+    Next,
     failure::{is_clash, is_not_found, message_of},
-    rest::{Gvr, Removal},
+    rest::Removal,
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    Addon, Manager, Rights, addons, config,
-    deploy::{
-        self, AppliedReport, Common, HOOK_COMPLETED, MANIFEST_APPLIED, hook_name, work_name, work_number,
-    },
+    Addon, Manager, addons, config,
+    deploy::{self, AppliedReport, Common, MANIFEST_APPLIED, hook_name, work_name, work_number},
     framework::{REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned},
     health, identity, name_of, namespace_of,
     presence::owner_reference,
-    template::registration::TEMPLATE_LABEL,
     tokens, works,
 };
 use ocm_shared::{
     cluster::status as cluster_status,
     conditions::{self, condition},
-    rbac,
 };
 
-/// Prefix of the finalizers that older releases set.
-const OLD_FINALIZERS: &str = "cluster.open-cluster-management.io/";
-
 /// The state of an add-on in a cluster.
-struct AddonState<'a> {
-    addon: &'a ManagedClusterAddOn,
-    cluster: &'a ManagedCluster,
+pub(super) struct AddonState<'a> {
+    pub(super) addon: &'a ManagedClusterAddOn,
+    pub(super) cluster: &'a ManagedCluster,
     namespace: String,
     config: Option<AddOnDeploymentConfig>,
     works: Vec<Arc<ManifestWork>>,
@@ -54,7 +43,7 @@ struct AddonState<'a> {
 }
 
 impl AddonState<'_> {
-    fn works(&self) -> Vec<&ManifestWork> {
+    pub(super) fn works(&self) -> Vec<&ManifestWork> {
         self.works.iter().map(AsRef::as_ref).collect()
     }
 
@@ -68,7 +57,7 @@ impl AddonState<'_> {
     }
 
     /// Returns the regular objects, and the hooks.
-    fn objects(&self, own: &dyn Addon) -> Result<(Vec<Value>, Vec<Value>), String> {
+    pub(super) fn objects(&self, own: &dyn Addon) -> Result<(Vec<Value>, Vec<Value>), String> {
         if self.built_in {
             return Ok((Vec::new(), Vec::new()));
         }
@@ -126,7 +115,7 @@ impl Manager {
         outcome
     }
 
-    fn addon_state<'a>(
+    pub(super) fn addon_state<'a>(
         &self,
         own: &dyn Addon,
         addon: &'a ManagedClusterAddOn,
@@ -311,66 +300,6 @@ impl Manager {
         Ok(Next::OnChange)
     }
 
-    /// Writes roles and bindings on the hub, unless they are known to be right.
-    async fn give_rights(&self, own: &dyn Addon, addon: &ManagedClusterAddOn) -> Result<(), kube::Error> {
-        let cluster = namespace_of(addon);
-        let place = (cluster.to_owned(), own.name().to_owned());
-        let rights = own.rights(cluster);
-        let by_token = tokens::is_by_token(addon);
-        let rights = if by_token { tokens::with_account(rights, cluster, own.name()) } else { rights };
-        let wanted = owned(rights, addon);
-        let given = Rights::Given(digest_of(&wanted));
-        if self.rights.lock().get(&place) == Some(&given) {
-            return Ok(());
-        }
-        rbac::reconcile(&self.rest, &wanted).await?;
-        self.clear_rights(cluster, own.name(), &wanted).await?;
-        self.rights.lock().insert(place, given);
-        Ok(())
-    }
-
-    /// Removes the permissions of an add-on whose cluster is not accepted (OCM-058).
-    async fn take_rights(&self, own: &dyn Addon, cluster: &str) -> Result<(), kube::Error> {
-        let place = (cluster.to_owned(), own.name().to_owned());
-        if self.rights.lock().get(&place) == Some(&Rights::Taken) {
-            return Ok(());
-        }
-        rbac::withdraw(&self.rest, &own.rights(cluster)).await?;
-        self.clear_rights(cluster, own.name(), &[]).await?;
-        self.rights.lock().insert(place, Rights::Taken);
-        Ok(())
-    }
-
-    /// Deletes bindings that a template once requested and that are not in `kept`. No other controller would
-    /// delete them, because they may be in any namespace. Costs a look at all bindings of add-ons, when the
-    /// permissions of one change and when it is deleted.
-    async fn clear_rights(&self, cluster: &str, addon: &str, kept: &[Value]) -> Result<(), kube::Error> {
-        let is = |light: &PartialObject, label: &str, value: &str| {
-            light.metadata.labels.get(label).is_some_and(|have| &**have == value)
-        };
-        let is_kept = |light: &PartialObject| {
-            kept.iter().any(|binding| {
-                binding["metadata"]["name"] == *light.metadata.name
-                    && binding["metadata"]["namespace"] == *light.metadata.namespace
-            })
-        };
-        let stale = self.know.role_bindings.list().into_iter().filter(|light| {
-            is(light, ADDON_NAME_LABEL, addon)
-                && is(light, CLUSTER_NAME_LABEL, cluster)
-                && light.metadata.labels.contains_key(TEMPLATE_LABEL)
-                && !is_kept(light)
-        });
-        let gvr = Gvr::new("rbac.authorization.k8s.io", "v1", "rolebindings");
-        for light in stale {
-            let removal = Removal { uid: Some(light.metadata.uid.to_string()), propagation: None };
-            match self.rest.delete(&gvr, &light.metadata.namespace, &light.metadata.name, &removal).await {
-                Err(error) if !is_not_found(&error) && !is_clash(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Writes the works. Returns how many there should be.
     async fn deploy(
         &self,
@@ -411,7 +340,7 @@ impl Manager {
         Ok(count)
     }
 
-    async fn make_work(&self, cluster: &str, work: &Value) -> Result<(), kube::Error> {
+    pub(super) async fn make_work(&self, cluster: &str, work: &Value) -> Result<(), kube::Error> {
         self.rest.create::<Value>(&works(), cluster, work.to_string().into_bytes()).await.map(drop)
     }
 
@@ -422,87 +351,11 @@ impl Manager {
         }
     }
 
-    /// Handles an add-on that is being deleted: its hooks run first, and its works are deleted with it.
-    async fn part(
+    pub(super) async fn patch(
         &self,
-        addon: &Arc<ManagedClusterAddOn>,
-        cluster: Option<&ManagedCluster>,
-    ) -> Result<Next, kube::Error> {
-        let all = addon.metadata.finalizers.clone().unwrap_or_default();
-        let old = |finalizer: &str| finalizer.starts_with(OLD_FINALIZERS) && finalizer.contains("addon");
-        let without = |drop_hook: bool| -> Vec<&String> {
-            all.iter().filter(|f| !(old(f) || drop_hook && *f == ADDON_PRE_DELETE)).collect()
-        };
-        let status = addon.status.clone().unwrap_or_default();
-        let owner = self.know.owners.get("", name_of(addon.as_ref()));
-        let own = self.own(owner.as_deref(), addon, &status.config_references);
-        let held = all.iter().any(|f| f == ADDON_PRE_DELETE);
-        let waiting = match (own, cluster) {
-            (Some(own), Some(cluster)) if held => {
-                let addon_state = self.addon_state(own.as_ref(), addon, cluster, &status);
-                self.run_hooks(own.as_ref(), &addon_state).await?
-            }
-            // The finalizer of another manager.
-            (None, Some(_)) => held,
-            // No agent is left that could run the hooks.
-            _ => false,
-        };
-        let left = without(!waiting);
-        if left.len() == all.len() {
-            return Ok(Next::OnChange);
-        }
-        match self.patch(addon, json!({"metadata": {"finalizers": left}})).await {
-            Err(error) if is_not_found(&error) => Ok(Next::OnChange),
-            other => other.map(|()| Next::OnChange),
-        }
-    }
-
-    /// Returns whether hooks are still running.
-    async fn run_hooks(&self, own: &dyn Addon, addon_state: &AddonState<'_>) -> Result<bool, kube::Error> {
-        let (cluster, name) = (name_of(addon_state.cluster), name_of(addon_state.addon));
-        let hooks = match addon_state.objects(own) {
-            Ok((_, hooks)) => hooks,
-            Err(why) => {
-                tracing::warn!(cluster, addon = name, why, "the add-on is deleted without running its hooks");
-                Vec::new()
-            }
-        };
-        if hooks.is_empty() {
-            return Ok(false);
-        }
-        let hashes = BTreeMap::new();
-        let common = Common { addon: addon_state.addon, hashes: &hashes, configs: &[] };
-        let wanted = common.hook_work(hooks.clone());
-        let works = addon_state.works();
-        let found = works.iter().find(|work| name_of(**work) == hook_name(name));
-        let left = match found {
-            None => {
-                self.make_work(cluster, &wanted).await?;
-                hooks.iter().map(|hook| hook["metadata"]["name"].to_string()).collect()
-            }
-            Some(work) => deploy::unfinished(work, &hooks),
-        };
-        let old = addon_state.addon.status.clone().unwrap_or_default();
-        let mut status = old.clone();
-        let now = self.now();
-        let news = if left.is_empty() {
-            condition(HOOK_COMPLETED, "True", "HookManifestIsCompleted", "hook manifest is completed", now)
-        } else {
-            let list: Vec<String> = left.into_iter().collect();
-            let message = format!("hook manifest is not completed: {}", list.join(", "));
-            condition(HOOK_COMPLETED, "False", "HookManifestIsNotCompleted", message, now)
-        };
-        let running = news.status != "True";
-        conditions::set(&mut status.conditions, news);
-        if old != status {
-            self.write(addon_state.addon, &old, &status).await?;
-            // The finalizer is removed from the version that has the condition.
-            return Ok(true);
-        }
-        Ok(running)
-    }
-
-    async fn patch(&self, addon: &ManagedClusterAddOn, mut patch: Value) -> Result<(), kube::Error> {
+        addon: &ManagedClusterAddOn,
+        mut patch: Value,
+    ) -> Result<(), kube::Error> {
         let mut metadata = identity(addon);
         if let (Some(all), Some(more)) = (metadata.as_object_mut(), patch["metadata"].as_object()) {
             all.extend(more.clone());
@@ -512,7 +365,7 @@ impl Manager {
     }
 
     /// Writes the changed parts of a status (OCM-004).
-    async fn write(
+    pub(super) async fn write(
         &self,
         addon: &ManagedClusterAddOn,
         old: &ManagedClusterAddOnStatus,
@@ -525,15 +378,6 @@ impl Manager {
             .await
             .map(drop)
     }
-}
-
-/// A digest for comparisons within this process.
-fn digest_of(objects: &[Value]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for object in objects {
-        object.to_string().hash(&mut hasher);
-    }
-    hasher.finish()
 }
 
 /// Returns the changed parts, with null for removed ones.
@@ -550,19 +394,6 @@ fn difference(old: &ManagedClusterAddOnStatus, new: &ManagedClusterAddOnStatus) 
         .collect();
     changes.extend(old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null)));
     (!changes.is_empty()).then_some(Value::Object(changes))
-}
-
-/// Makes the add-on the owner of the roles and bindings in its namespace, as OCM's framework does, so that
-/// they are deleted with it.
-fn owned(mut rights: Vec<Value>, addon: &ManagedClusterAddOn) -> Vec<Value> {
-    for right in &mut rights {
-        let metadata = &mut right["metadata"];
-        if metadata["namespace"] == namespace_of(addon) && metadata["ownerReferences"].is_null() {
-            metadata["ownerReferences"] = json!([{"apiVersion": format!("{ADDON_GROUP}/v1alpha1"),
-                "kind": "ManagedClusterAddOn", "name": name_of(addon), "uid": addon.metadata.uid}]);
-        }
-    }
-    rights
 }
 
 /// Returns the patch that makes the definition the owner of an add-on, with the annotations of its cluster;
@@ -635,24 +466,6 @@ mod tests {
         );
         let patch = claim(&addon, &owner(), &cluster).unwrap();
         assert_eq!(patch, json!({"metadata": {"annotations": {"addon.open-cluster-management.io/x": "y"}}}));
-    }
-
-    /// OCM-130: permissions in the mailbox are owned by the add-on; an existing owner stays; objects in other
-    /// namespaces cannot be owned.
-    #[test]
-    fn ocm_130_rights_belong_to_their_addon() {
-        let mut addon = ManagedClusterAddOn::namespaced("c1", "a");
-        addon.metadata.uid = Some("u1".into());
-        let (here, there) = (
-            json!({"metadata": {"name": "r", "namespace": "c1"}}),
-            json!({"metadata": {"name": "r", "namespace": "n"}}),
-        );
-        let mut kept = here.clone();
-        kept["metadata"]["ownerReferences"] = json!([{"uid": "other"}]);
-        let all = owned(vec![here, there.clone(), kept.clone()], &addon);
-        assert_eq!(all[0]["metadata"]["ownerReferences"][0]["uid"], "u1");
-        assert_eq!(all[0]["metadata"]["ownerReferences"][0]["kind"], "ManagedClusterAddOn");
-        assert_eq!(all[1..], [there, kept]);
     }
 
     /// Only changes are written, and removed parts are null.

@@ -162,7 +162,7 @@ impl Manager {
         if owner.status.clone().unwrap_or_default() == new {
             return Ok(Next::OnChange);
         }
-        let gvr = Gvr::new(ADDON_GROUP, "v1alpha1", "clustermanagementaddons");
+        let gvr = Gvr::of::<ClusterManagementAddOn>();
         let body = json!({"metadata": identity(owner.as_ref()), "status": {
             "defaultconfigReferences": new.default_config_references,
             "installProgressions": new.install_progressions}});

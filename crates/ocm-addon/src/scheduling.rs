@@ -242,7 +242,7 @@ impl Manager {
         let status: &PlacementStatus = &new;
         let patch = json!({"metadata": identity(placement), "status": status});
         let (namespace, name) = (namespace_of(placement), name_of(placement));
-        let placements = Gvr::new(CLUSTER_GROUP, "v1beta1", "placements");
+        let placements = Gvr::of::<Placement>();
         self.rest.merge_status::<Value>(&placements, namespace, name, &patch).await.map(drop)
     }
 }

@@ -130,7 +130,9 @@ impl Manager {
         let name = name_of(addon);
         let made = async {
             let uid = self.account(cluster, name).await?;
-            rbac::reconcile(&self.rest, &rights(cluster, name)).await?;
+            if uid.is_some() {
+                rbac::reconcile(&self.rest, &rights(cluster, name)).await?;
+            }
             Ok::<_, kube::Error>(uid)
         };
         let account = token_account(name);

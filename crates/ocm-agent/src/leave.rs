@@ -17,6 +17,10 @@ use apis::{
     },
 };
 use futures::future::BoxFuture;
+use k8s_openapi::{
+    api::core::v1::{Namespace, Secret},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{Client, config::Kubeconfig};
 use runtime::failure::{is_clash, is_not_found};
 use runtime::rest::{Gvr, Removal, Rest};
@@ -270,21 +274,21 @@ async fn clear_up(rest: &Rest, all: bool) -> Result<(), kube::Error> {
     if !all {
         return Ok(());
     }
-    let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let definitions = Gvr::of::<CustomResourceDefinition>();
     for name in [format!("appliedmanifestworks.{WORK_GROUP}"), format!("clusterclaims.{CLUSTER_GROUP}")] {
         unless_gone(rest.delete(&definitions, "", &name, &removal).await)?;
     }
     rbac::withdraw(rest, &rbac::in_cluster()).await?;
     for namespace in [OCM_AGENT_NAMESPACE, OCM_ADDON_NAMESPACE] {
-        unless_gone(rest.delete(&Gvr::new("", "v1", "namespaces"), "", namespace, &removal).await)?;
+        unless_gone(rest.delete(&Gvr::of::<Namespace>(), "", namespace, &removal).await)?;
     }
     Ok(())
 }
 
 fn applied_works() -> Gvr {
-    Gvr::new(WORK_GROUP, "v1", "appliedmanifestworks")
+    Gvr::of::<AppliedManifestWork>()
 }
 
 fn secrets() -> Gvr {
-    Gvr::new("", "v1", "secrets")
+    Gvr::of::<Secret>()
 }

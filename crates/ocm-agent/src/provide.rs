@@ -8,7 +8,9 @@
 
 use apis::constants::{OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE};
 use futures::future::BoxFuture;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{Client, ResourceExt as _};
 use runtime::{
     failure::{code_of, is_clash},
@@ -73,7 +75,7 @@ async fn provide_all(cluster: &Client, optional: &[CustomResourceDefinition]) ->
 /// Returns whether the namespace exists. If there is no permission to read it, it is assumed to exist: the
 /// next read in it will tell.
 async fn has_namespace(rest: &Rest, name: &str) -> Result<bool, kube::Error> {
-    let gvr = Gvr::new("", "v1", "namespaces");
+    let gvr = Gvr::of::<Namespace>();
     match rest.find::<Value>(&gvr, "", name).await {
         Ok(Some(_)) => return Ok(true),
         Ok(None) => {}

@@ -19,12 +19,13 @@ use apis::{
     },
 };
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
-    Next, Queue, TaskError, Tasks,
+    Next, Queue, Source, TaskError, Tasks, WithoutManagedFields,
     failure::{is_already_exists, is_conflict},
-    feed::{Change, Source, WithoutManagedFields, follow},
+    feed::{Change, follow},
     install::{InstallError, install_shared},
     rest::{Gvr, Rest},
     work,
@@ -48,6 +49,11 @@ pub struct Config {
     pub url: String,
     /// Add-ons whose agents the installation runs for the cluster.
     pub built_in: Vec<String>,
+    /// Whether the cluster is known to have been in this inventory: if its ManagedCluster is missing at the start, somebody took the
+    /// cluster out, and it stays out.
+    pub returning: bool,
+    /// Set to true once somebody has taken the cluster out of the inventory.
+    pub left: watch::Sender<bool>,
     /// Set to true once the cluster is in the inventory and healthy with its built-in add-ons, or is denied.
     pub ready: watch::Sender<bool>,
     /// Whether the cluster is prepared, so that its registration agent may start.
@@ -65,6 +71,8 @@ impl Config {
             more_labels: Arc::default(),
             url: String::new(),
             built_in: Vec::new(),
+            returning: false,
+            left: watch::Sender::new(false),
             ready: watch::Sender::new(false),
             prepared: watch::Sender::new(false),
             accepted: watch::Sender::new(false),
@@ -111,11 +119,15 @@ async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationT
         config,
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(5)),
     });
+    let refused = |source| Error::Request { cluster: member.config.name.clone(), source: Box::new(source) };
+    if member.config.returning && member.is_out().await.map_err(refused)? {
+        tracing::info!(cluster = member.config.name, "it was taken out of the inventory");
+        member.config.left.send_replace(true);
+        stop.cancelled().await;
+        return Ok(());
+    }
     prepare(&member.cluster, &member.config.name).await?;
-    member
-        .enter()
-        .await
-        .map_err(|source| Error::Request { cluster: member.config.name.clone(), source: Box::new(source) })?;
+    member.enter().await.map_err(refused)?;
     member.config.prepared.send_replace(true);
     let mut tasks = Tasks::new(&stop);
     let (me, token) = (member.clone(), tasks.token().clone());
@@ -155,6 +167,11 @@ struct Member {
 }
 
 impl Member {
+    async fn is_out(&self) -> Result<bool, kube::Error> {
+        let found: Option<Value> = self.hub.find(&managed_clusters(), "", &self.config.name).await?;
+        Ok(found.is_none())
+    }
+
     /// Creates the ManagedCluster as an accepted one if it is missing. This is done only at the start: later,
     /// a missing ManagedCluster has been deleted. The administrators of the hub decide whether an existing
     /// one is accepted.
@@ -219,7 +236,7 @@ impl Member {
 
     async fn follow_cluster(&self, stop: &CancellationToken) {
         let source = Source::all(managed_clusters()).named(&self.config.name);
-        follow(self.hub.client(), &source, stop, |_: Change<WithoutManagedFields<ManagedCluster>>| {
+        follow(self.hub.client(), &source, stop, |_: Change<ManagedCluster>| {
             self.queue.add(());
         })
         .await;
@@ -238,10 +255,14 @@ impl Member {
     async fn settle(&self) -> Result<Next, kube::Error> {
         let name = self.config.name.as_str();
         let found = self.hub.find::<ManagedCluster>(&managed_clusters(), "", name).await?;
-        let Some(cluster) = found.filter(|c| c.metadata.deletion_timestamp.is_none()) else {
-            // Its agents clean up while they have permissions.
+        let Some(cluster) = found else {
+            self.config.left.send_replace(true);
             return Ok(Next::OnChange);
         };
+        if cluster.metadata.deletion_timestamp.is_some() {
+            // Its agents clean up while they have permissions.
+            return Ok(Next::OnChange);
+        }
         match status(&cluster, CONDITION_HUB_ACCEPTED) {
             Some("True") => {}
             Some(_) if !cluster.spec.hub_accepts_client => {
@@ -308,11 +329,11 @@ async fn ensure_namespace(rest: &Rest, name: &str) -> Result<(), kube::Error> {
     if name == OCM_ADDON_NAMESPACE {
         body["metadata"]["labels"] = json!({"addon.open-cluster-management.io/namespace": "true"});
     }
-    rest.ensure(&Gvr::new("", "v1", "namespaces"), "", name, &body).await.map(drop)
+    rest.ensure(&Gvr::of::<Namespace>(), "", name, &body).await.map(drop)
 }
 
 fn managed_clusters() -> Gvr {
-    Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
+    Gvr::of::<ManagedCluster>()
 }
 
 #[cfg(test)]

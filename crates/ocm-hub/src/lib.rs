@@ -18,7 +18,7 @@ use std::{
 };
 
 use apis::{
-    constants::{ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, WORK_GROUP},
+    constants::CLUSTER_NAME_LABEL,
     ocm::{
         ClusterProfile, ManagedCluster, ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding,
         ManifestWork,
@@ -27,6 +27,7 @@ use apis::{
 use futures::future::BoxFuture;
 use k8s_openapi::{
     api::{
+        authorization::v1::SubjectAccessReview,
         certificates::v1::CertificateSigningRequest,
         coordination::v1::Lease,
         core::v1::Namespace,
@@ -40,9 +41,8 @@ use kube::{Client, core::PartialObjectMeta};
 use ocm_shared::object::{identity, name_of};
 use parking_lot::Mutex;
 use runtime::{
-    Event, Next, PartialObject, Queue, Store, TaskError, Tasks, Watched,
+    Event, Inputs, Next, PartialObject, Queue, Source, Store, TaskError, Tasks, Watched,
     failure::is_clash,
-    informer::{self, Source},
     install::{InstallError, install_shared},
     metrics::Metrics,
     rest::{Gvr, Rest},
@@ -261,14 +261,14 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
         deleted: Mutex::default(),
     });
     let mut tasks = Tasks::new(&stop);
-    hub.follow_all(&mut tasks);
+    let synced = hub.follow_all(Inputs::new(&mut tasks));
     if hub.config.default_sets {
         hub.queue.add(Key::Builtin);
     }
     let (me, token) = (hub.clone(), tasks.token().clone());
     tasks.spawn_endless("work", async move {
         tokio::select! {
-            () = me.know.synced(&me.config) => {}
+            () = synced => {}
             () = token.cancelled() => return,
         }
         ready.send_replace(true);
@@ -289,69 +289,52 @@ const MANAGER: &str = "registration-controller";
 const WORKERS: usize = 4;
 
 impl Stores {
-    async fn synced(&self, config: &Config) {
-        self.clusters.synced().await;
-        if config.cluster_profiles {
-            self.profiles.synced().await;
-        }
-        self.leases.synced().await;
-        self.csrs.synced().await;
-        self.works.synced().await;
-        self.addons.synced().await;
-        self.sets.synced().await;
-        self.bindings.synced().await;
-        self.namespaces.synced().await;
-        self.roles.synced().await;
-        self.role_bindings.synced().await;
-        self.cluster_role_bindings.synced().await;
-    }
-
     fn cluster(&self, name: &str) -> Option<Arc<ManagedCluster>> {
         self.clusters.get("", name)
     }
 }
 
 impl Hub {
-    fn follow_all(self: &Arc<Self>, tasks: &mut Tasks) {
+    /// Follows everything that the hub decides on. The future ends when all of it is known.
+    fn follow_all(self: &Arc<Self>, mut inputs: Inputs<'_>) -> BoxFuture<'static, ()> {
+        let to = &mut inputs;
         let labelled = |source: Source| source.labels(CLUSTER_NAME_LABEL);
         let know = &self.know;
-        self.follow(tasks, Source::of::<ManagedCluster>(), &know.clusters, Self::on_cluster);
-        self.follow(tasks, labelled(Source::of::<Lease>()), &know.leases, Self::on_lease);
-        self.follow(tasks, labelled(Source::of::<CertificateSigningRequest>()), &know.csrs, Self::on_csr);
-        self.follow(tasks, Source::of::<ManifestWork>().metadata(), &know.works, Self::on_work);
-        self.follow(tasks, Source::of::<ManagedClusterAddOn>(), &know.addons, Self::on_addon);
-        self.follow(tasks, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
-        self.follow(tasks, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
+        self.follow(to, Source::of::<ManagedCluster>(), &know.clusters, Self::on_cluster);
+        self.follow(to, labelled(Source::of::<Lease>()), &know.leases, Self::on_lease);
+        self.follow(to, labelled(Source::of::<CertificateSigningRequest>()), &know.csrs, Self::on_csr);
+        self.follow(to, Source::of::<ManifestWork>().metadata(), &know.works, Self::on_work);
+        self.follow(to, Source::of::<ManagedClusterAddOn>(), &know.addons, Self::on_addon);
+        self.follow(to, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
+        self.follow(to, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
         if self.config.cluster_profiles {
-            self.follow(tasks, Source::of::<ClusterProfile>(), &know.profiles, Self::on_profile);
+            self.follow(to, Source::of::<ClusterProfile>(), &know.profiles, Self::on_profile);
         }
         if self.config.clean_completed {
-            self.follow(tasks, Source::of::<ManifestWork>(), &know.whole_works, Self::on_whole_work);
+            self.follow(to, Source::of::<ManifestWork>(), &know.whole_works, Self::on_whole_work);
         }
         let light = |source: Source| labelled(source).metadata();
-        self.follow(tasks, light(Source::of::<Namespace>()), &know.namespaces, Self::on_right);
-        self.follow(tasks, light(Source::of::<ClusterRole>()), &know.roles, Self::on_right);
-        self.follow(tasks, light(Source::of::<RoleBinding>()), &know.role_bindings, Self::on_right);
+        self.follow(to, light(Source::of::<Namespace>()), &know.namespaces, Self::on_right);
+        self.follow(to, light(Source::of::<ClusterRole>()), &know.roles, Self::on_right);
+        self.follow(to, light(Source::of::<RoleBinding>()), &know.role_bindings, Self::on_right);
         self.follow(
-            tasks,
+            to,
             light(Source::of::<ClusterRoleBinding>()),
             &know.cluster_role_bindings,
             Self::on_right,
         );
+        inputs.synced()
     }
 
     fn follow<T: Watched>(
         self: &Arc<Self>,
-        tasks: &mut Tasks,
+        inputs: &mut Inputs<'_>,
         source: Source,
         store: &Store<T>,
-        on: impl Fn(&Self, Event<T>) + Send + Sync + 'static,
+        on: fn(&Self, Event<T>),
     ) {
-        let (me, store, token) = (self.clone(), store.clone(), tasks.token().clone());
-        let client = self.rest.client().clone();
-        tasks.spawn_endless(source.resource.plural.clone(), async move {
-            informer::run(client, source, store, |event| on(&me, event), token).await;
-        });
+        let me = self.clone();
+        inputs.follow(self.rest.client(), source, store, move |event| on(&me, event));
     }
 
     async fn act(&self, key: Key) -> Result<Next, kube::Error> {
@@ -406,7 +389,7 @@ impl Hub {
             "user": spec.username, "uid": spec.uid, "groups": spec.groups, "extra": spec.extra,
             "resourceAttributes": {"verb": "renew", "group": "register.open-cluster-management.io",
                 "resource": "managedclusters", "subresource": "clientcertificates"}}});
-        let gvr = Gvr::new("authorization.k8s.io", "v1", "subjectaccessreviews");
+        let gvr = Gvr::of::<SubjectAccessReview>();
         let answer: Value = self.rest.create(&gvr, "", review.to_string().into_bytes()).await?;
         Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or(false))
     }
@@ -446,13 +429,13 @@ fn guarded(cluster: &ManagedCluster, mut patch: Value) -> Value {
 }
 
 fn clusters() -> Gvr {
-    Gvr::new(CLUSTER_GROUP, "v1", "managedclusters")
+    Gvr::of::<ManagedCluster>()
 }
 
 fn works() -> Gvr {
-    Gvr::new(WORK_GROUP, "v1", "manifestworks")
+    Gvr::of::<ManifestWork>()
 }
 
 fn addons() -> Gvr {
-    Gvr::new(ADDON_GROUP, "v1alpha1", "managedclusteraddons")
+    Gvr::of::<ManagedClusterAddOn>()
 }

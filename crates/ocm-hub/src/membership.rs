@@ -3,11 +3,11 @@
 use apis::{
     constants::{
         AUTO_ACCEPTED_ANNOTATION, CLUSTER_API_FINALIZER, CLUSTER_CLEANUP_FINALIZER, CLUSTER_NAME_LABEL,
-        CONTROL_GROUP,
     },
+    control::WorkStatus,
     ocm::{ManagedCluster, cluster::CONDITION_HUB_ACCEPTED},
 };
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use runtime::{
     Next,
     failure::{is_clash, is_not_found, message_of},
@@ -177,7 +177,7 @@ impl Hub {
         if labels.iter().all(|(key, value)| has(key) == Some(value)) {
             return Ok(());
         }
-        let gvr = Gvr::new("", "v1", "namespaces");
+        let gvr = Gvr::of::<Namespace>();
         let labels = json!({"metadata": {"labels": labels}});
         let mut body = json!({"apiVersion": "v1", "kind": "Namespace"});
         body["metadata"] = labels["metadata"].clone();
@@ -326,7 +326,7 @@ impl Hub {
     /// Deletes the cluster's WorkStatuses, because the status agent loses its permissions and may not have
     /// deleted them.
     async fn forget_reports(&self, name: &str) -> Result<(), kube::Error> {
-        let gvr = Gvr::new(CONTROL_GROUP, "v1alpha1", "workstatuses");
+        let gvr = Gvr::of::<WorkStatus>();
         let found: Value = match self.rest.list(&gvr, name, "").await {
             // A hub without WorkStatuses.
             Err(error) if is_not_found(&error) => return Ok(()),

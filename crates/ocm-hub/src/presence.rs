@@ -9,7 +9,10 @@ use apis::{
         cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
     },
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{
+    api::{coordination::v1::Lease, events::v1::Event},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use runtime::{Next, rest::Gvr};
 use serde_json::{Value, json};
 
@@ -64,7 +67,7 @@ impl Hub {
         let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": CLUSTER_LEASE, "namespace": cluster, "labels": {CLUSTER_NAME_LABEL: cluster}},
             "spec": {"holderIdentity": CLUSTER_LEASE, "renewTime": micro(self.now())}});
-        let gvr = Gvr::new("coordination.k8s.io", "v1", "leases");
+        let gvr = Gvr::of::<Lease>();
         self.rest.create_missing(&gvr, cluster, &body).await.map(drop)
     }
 
@@ -76,7 +79,7 @@ impl Hub {
             "note": note, "reportingController": super::MANAGER, "reportingInstance": super::MANAGER,
             "regarding": {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
                 "name": cluster, "namespace": cluster}});
-        let gvr = Gvr::new("events.k8s.io", "v1", "events");
+        let gvr = Gvr::of::<Event>();
         if let Err(error) = self.rest.create::<Value>(&gvr, cluster, body.to_string().into_bytes()).await {
             tracing::debug!(cluster, %error, "no event");
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use apis::{
     constants::{CLUSTER_GROUP, CLUSTER_SET_LABEL},
     ocm::{
-        ManagedCluster, ManagedClusterSet,
+        ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding,
         cluster::{ConditionsStatus, ManagedClusterSelector},
     },
 };
@@ -60,7 +60,7 @@ fn is_auto_updated(set: &ManagedClusterSet) -> bool {
 }
 
 fn sets() -> Gvr {
-    Gvr::new(CLUSTER_GROUP, "v1beta2", "managedclustersets")
+    Gvr::of::<ManagedClusterSet>()
 }
 
 impl Hub {
@@ -115,7 +115,7 @@ impl Hub {
             condition("Bound", "False", "ClusterSetNotFound", "", self.now())
         };
         if let Some(status) = changed(binding.status.as_ref(), news) {
-            let gvr = Gvr::new(CLUSTER_GROUP, "v1beta2", "managedclustersetbindings");
+            let gvr = Gvr::of::<ManagedClusterSetBinding>();
             let patch = json!({"metadata": identity(binding.as_ref()), "status": status});
             self.rest.merge_status::<Value>(&gvr, namespace, name_of(binding.as_ref()), &patch).await?;
         }

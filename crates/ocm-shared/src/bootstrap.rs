@@ -5,7 +5,13 @@ use std::time::Duration;
 
 use apis::constants::{CLUSTER_GROUP, OCM_HUB_NAMESPACE, OCM_NAMESPACE};
 use futures::future::BoxFuture;
-use k8s_openapi::{api::certificates::v1::CertificateSigningRequest, jiff::Timestamp};
+use k8s_openapi::{
+    api::{
+        certificates::v1::CertificateSigningRequest,
+        core::v1::{Namespace, ServiceAccount},
+    },
+    jiff::Timestamp,
+};
 use kube::core::{
     params::{Patch, PatchParams},
     request::Request,
@@ -63,10 +69,10 @@ pub fn prepare(hub: &Rest) -> BoxFuture<'_, Result<(), kube::Error>> {
 async fn make(hub: &Rest) -> Result<(), kube::Error> {
     for name in [OCM_NAMESPACE, OCM_HUB_NAMESPACE] {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        hub.create_missing(&Gvr::new("", "v1", "namespaces"), "", &body).await?;
+        hub.create_missing(&Gvr::of::<Namespace>(), "", &body).await?;
     }
     let body = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": OCM_NAMESPACE}});
-    hub.create_missing(&Gvr::new("", "v1", "serviceaccounts"), OCM_NAMESPACE, &body).await?;
+    hub.create_missing(&Gvr::of::<ServiceAccount>(), OCM_NAMESPACE, &body).await?;
     rbac::reconcile(hub, &rights()).await
 }
 
@@ -99,7 +105,7 @@ async fn judge(hub: &Rest, request: &CertificateSigningRequest, verdict: Value) 
     let name = request.metadata.name.as_deref().unwrap_or_default();
     let patch = json!({"metadata": {"uid": request.metadata.uid, "resourceVersion": request.metadata.resource_version},
         "status": {"conditions": conditions}});
-    let gvr = Gvr::new("certificates.k8s.io", "v1", "certificatesigningrequests");
+    let gvr = Gvr::of::<CertificateSigningRequest>();
     let request = Request::new(gvr.path(""))
         .patch_subresource("approval", name, &PatchParams::default(), &Patch::Merge(patch))
         .map_err(kube::Error::BuildRequest)?;

@@ -10,6 +10,7 @@ use apis::constants::{
     OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, STATUS_ADDON, WORK_GROUP,
 };
 use futures::future::BoxFuture;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use runtime::failure::{is_clash, is_not_found};
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
@@ -491,7 +492,7 @@ pub fn release_all<'a>(hub: &'a Rest, cluster: &'a str) -> BoxFuture<'a, Result<
 
 async fn release_all_of(hub: &Rest, cluster: &str) -> Result<(), kube::Error> {
     withdraw(hub, &status_addon_on_hub(cluster)).await?;
-    let gvr = Gvr::new(RBAC_GROUP, "v1", "rolebindings");
+    let gvr = Gvr::of::<RoleBinding>();
     let found: Value = hub.list(&gvr, cluster, "").await?;
     for binding in found.get("items").and_then(Value::as_array).into_iter().flatten() {
         if let Some(name) = binding.pointer("/metadata/name").and_then(Value::as_str)

@@ -6,6 +6,7 @@
 
 mod failure;
 mod identity;
+mod reach;
 
 use std::{
     sync::{Arc, Once, OnceLock},
@@ -18,10 +19,7 @@ use hyper::body::Incoming;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
-    client::legacy::{
-        Client as Pool,
-        connect::{HttpConnector, proxy::Tunnel},
-    },
+    client::legacy::{Client as Pool, connect::proxy::Tunnel},
     rt::TokioExecutor,
 };
 use kube::{
@@ -32,7 +30,9 @@ use rustls::{ClientConfig, crypto::aws_lc_rs, pki_types::ServerName};
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
 pub use failure::RequestError;
+pub use reach::Reach;
 
+use self::reach::Tcp;
 use crate::{
     proxies::{Proxies, credential},
     tls::{ServerVerifier, TlsError},
@@ -74,24 +74,32 @@ pub fn set_proxies(proxies: Proxies) {
 /// # Errors
 /// If a certificate, a key, a credential, a name or the proxy of `config` cannot be used.
 pub fn client(config: Config) -> Result<Client, ConnectError> {
+    client_within(config, Reach::Everywhere)
+}
+
+/// [`client`] that connects to the addresses of `reach` only. What is behind a proxy is the proxy's to judge.
+///
+/// # Errors
+/// As for [`client`].
+pub fn client_within(config: Config, reach: Reach) -> Result<Client, ConnectError> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // It fails only if another thread was faster, and then there is a provider.
         let _ = aws_lc_rs::default_provider().install_default();
     }
     warn_of_blind_trust(&config);
     let none = Proxies::default();
-    connected(&config, PROXIES.get().unwrap_or(&none))
+    connected(&config, PROXIES.get().unwrap_or(&none), reach)
 }
 
-fn connected(config: &Config, environment: &Proxies) -> Result<Client, ConnectError> {
+fn connected(config: &Config, environment: &Proxies, reach: Reach) -> Result<Client, ConnectError> {
     // `kube` puts HTTPS_PROXY where the kubeconfig names no proxy, and asks for no exceptions.
     let own = config.proxy_url.as_ref().filter(|proxy| !environment.is_of_environment(proxy));
     let Some(proxy) = own.or_else(|| environment.of(&config.cluster_url)) else {
-        return layered(config, tcp());
+        return layered(config, Tcp::new(reach));
     };
     match proxy.scheme_str() {
-        Some("http") => layered(config, tunnel(proxy, tcp())),
-        Some("https") => layered(config, tunnel(proxy, over_tls(config)?)),
+        Some("http") => layered(config, tunnel(proxy, Tcp::new(reach))),
+        Some("https") => layered(config, tunnel(proxy, over_tls(config, reach)?)),
         other => Err(ConnectError::Proxy(other.unwrap_or_default().to_owned())),
     }
 }
@@ -110,17 +118,10 @@ fn warn_of_blind_trust(config: &Config) {
     }
 }
 
-fn tcp() -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp
-}
-
 /// Connects to a proxy that speaks HTTPS. As in Go, the proxy is verified like the server, by its own name.
-fn over_tls(config: &Config) -> Result<HttpsConnector<HttpConnector>, ConnectError> {
+fn over_tls(config: &Config, reach: Reach) -> Result<HttpsConnector<Tcp>, ConnectError> {
     let https = HttpsConnectorBuilder::new().with_tls_config(tls(config)?).https_only();
-    Ok(https.enable_http1().wrap_connector(tcp()))
+    Ok(https.enable_http1().wrap_connector(Tcp::new(reach)))
 }
 
 /// Connects through an HTTP proxy by CONNECT.

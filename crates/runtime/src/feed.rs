@@ -8,58 +8,24 @@
 
 use std::{collections::BTreeSet, marker::PhantomData};
 
-use kube::{Client, Resource};
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use kube::{Client, api::ApiResource};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ObjectKey,
+    ObjectKey, Source, Watched,
     follow::{Seen, Sink},
-    without_managed_fields,
+    watched::Decoded,
 };
 
-pub use crate::source::Source;
-
-/// Namespace (empty for cluster-scoped objects) and name.
-pub type Key = (String, String);
-
-/// An object that has a name.
-pub trait Keyed {
-    /// Namespace and name.
-    fn key(&self) -> Key;
-    /// Its resourceVersion.
-    fn resource_version(&self) -> &str;
-}
-
-/// A typed object that is decoded without its `managedFields`.
-#[derive(Clone, Debug)]
-pub struct WithoutManagedFields<K>(pub K);
-
-impl<'de, K: Deserialize<'de>> Deserialize<'de> for WithoutManagedFields<K> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        without_managed_fields::read(from).map(Self)
-    }
-}
-
-impl<K: Resource> Keyed for WithoutManagedFields<K> {
-    fn key(&self) -> Key {
-        let metadata = self.0.meta();
-        (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
-    }
-
-    fn resource_version(&self) -> &str {
-        self.0.meta().resource_version.as_deref().unwrap_or_default()
-    }
-}
-
-/// A change of a collection.
+/// A change of a collection. Unlike an [`Event`](crate::Event), it has no earlier or last state of the object:
+/// a feed keeps no objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
     /// The object exists, in this state.
     Put(T),
     /// The object was deleted. Also reported for an object that was never `Put` because it could not be
     /// decoded.
-    Gone(Key),
+    Gone(ObjectKey),
     /// Every object of a complete list has been reported: once at the start, and again after each further list.
     Synced,
 }
@@ -70,37 +36,30 @@ pub enum Change<T> {
 /// reported until it can be decoded or is deleted.
 pub async fn follow<T, F>(client: &Client, source: &Source, stop: &CancellationToken, on: F)
 where
-    T: DeserializeOwned + Keyed + Send,
+    T: Watched,
     F: FnMut(Change<T>) + Send,
 {
-    let mut keys = Keys { known: BTreeSet::new(), on, items: PhantomData };
+    let mut keys = Keys { resource: source.resource.clone(), known: BTreeSet::new(), on, items: PhantomData };
     crate::follow::follow(client.clone(), source.clone(), &mut keys, stop.clone()).await;
 }
 
 /// The keys of the existing objects.
 struct Keys<T, F> {
+    resource: ApiResource,
     known: BTreeSet<ObjectKey>,
     on: F,
     items: PhantomData<fn(T)>,
 }
 
-fn seen<T: Keyed>(item: &T) -> Seen {
-    let (namespace, name) = item.key();
-    Seen { key: ObjectKey::new(&namespace, &name), version: item.resource_version().to_owned() }
-}
-
-fn pair(key: &ObjectKey) -> Key {
-    (key.namespace.as_ref().to_owned(), key.name.as_ref().to_owned())
-}
-
 impl<T, F> Sink for Keys<T, F>
 where
-    T: DeserializeOwned + Keyed + Send,
+    T: Watched,
     F: FnMut(Change<T>) + Send,
 {
     fn put(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
-        let item: T = serde_json::from_str(object)?;
-        let seen = seen(&item);
+        let Decoded(mut item) = serde_json::from_str::<Decoded<T>>(object)?;
+        let seen = Seen::of(&item);
+        item.received(&self.resource);
         self.known.insert(seen.key.clone());
         (self.on)(Change::Put(item));
         Ok(seen)
@@ -112,19 +71,19 @@ where
     }
 
     fn deleted(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
-        let seen = seen(&serde_json::from_str::<T>(object)?);
+        let seen = Seen::of(&serde_json::from_str::<Decoded<T>>(object)?.0);
         self.gone(seen.key.clone());
         Ok(seen)
     }
 
     fn gone(&mut self, key: ObjectKey) {
         self.known.remove(&key);
-        (self.on)(Change::Gone(pair(&key)));
+        (self.on)(Change::Gone(key));
     }
 
     fn complete(&mut self, seen: BTreeSet<ObjectKey>) {
         for key in self.known.difference(&seen) {
-            (self.on)(Change::Gone(pair(key)));
+            (self.on)(Change::Gone(key.clone()));
         }
         self.known = seen;
         (self.on)(Change::Synced);

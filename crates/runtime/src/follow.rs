@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Backoff, ObjectKey,
+    Backoff, ObjectKey, Watched,
     escape::with_query,
     failure,
     log_once::LogOnce,
@@ -46,6 +46,12 @@ pub(crate) struct Seen {
     pub(crate) key: ObjectKey,
     /// Its resourceVersion; empty if it has none.
     pub(crate) version: String,
+}
+
+impl Seen {
+    pub(crate) fn of(object: &impl Watched) -> Self {
+        Self { key: object.key(), version: object.version().to_owned() }
+    }
 }
 
 /// Follows a collection until `stop` is cancelled.

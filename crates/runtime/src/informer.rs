@@ -6,15 +6,14 @@ use std::{
 };
 
 use kube::{Client, api::ApiResource};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ObjectKey, Store, Watched,
+    ObjectKey, Source, Store, Watched,
     follow::{Seen, Sink, follow},
+    watched::Decoded,
 };
-
-pub use crate::source::Source;
 
 /// An object of which only the metadata that selectors and owners need is kept. The other fields are skipped
 /// while the object is decoded.
@@ -99,15 +98,6 @@ pub async fn run<T: Watched>(
     follow(client, source, &mut cache, stop).await;
 }
 
-/// An object that is decoded with [`Watched::read`].
-struct Decoded<T>(T);
-
-impl<'de, T: Watched> Deserialize<'de> for Decoded<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        T::read(from).map(Self)
-    }
-}
-
 /// Updates the store and calls the handler with the differences.
 struct Cache<T, H> {
     resource: ApiResource,
@@ -123,14 +113,10 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Cache<T, H> {
     }
 }
 
-fn seen<T: Watched>(object: &T) -> Seen {
-    Seen { key: object.key(), version: object.version().to_owned() }
-}
-
 impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
     fn put(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
         let Decoded(mut object) = serde_json::from_str::<Decoded<T>>(object)?;
-        let seen = seen(&object);
+        let seen = Seen::of(&object);
         object.received(&self.resource);
         let new = Arc::new(object);
         match self.store.put(new.clone()) {
@@ -143,7 +129,7 @@ impl<T: Watched, H: FnMut(Event<T>) + Send> Sink for Cache<T, H> {
 
     fn deleted(&mut self, object: &str) -> Result<Seen, serde_json::Error> {
         let Decoded(object) = serde_json::from_str::<Decoded<T>>(object)?;
-        let seen = seen(&object);
+        let seen = Seen::of(&object);
         self.removed(&seen.key, Some(object));
         Ok(seen)
     }

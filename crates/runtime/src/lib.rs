@@ -57,6 +57,7 @@ pub mod tls;
 mod watch_event;
 mod watched;
 mod without_managed_fields;
+mod workers;
 
 pub use backoff::Backoff;
 pub use coalesce::Coalescer;
@@ -67,13 +68,15 @@ pub use install::install;
 pub use object_key::ObjectKey;
 pub use own_write::{OwnWrite, Report};
 pub use page::{Page, Paging};
-pub use queue::{Next, Queue, work};
+pub use queue::Queue;
 pub use resource_version::ResourceVersion;
 pub use retry::retry_until_done;
 pub use source::Source;
 pub use store::Store;
 pub use tasks::{TaskError, TaskPool, Tasks, panic_text};
 pub use watched::Watched;
+pub use without_managed_fields::WithoutManagedFields;
+pub use workers::{Next, work};
 
 /// A component sets this to true once its caches are filled and it works.
 pub type Ready = tokio::sync::watch::Sender<bool>;

@@ -2,6 +2,8 @@
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// Namespace and name of an object; the namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
@@ -15,6 +17,12 @@ impl ObjectKey {
     /// The key of `namespace` (empty for none) and `name`.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of the object with this metadata. A name that is missing is empty.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let part = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+        Self { namespace: part(&metadata.namespace), name: part(&metadata.name) }
     }
 }
 

@@ -1,24 +1,20 @@
-//! A work queue of keys, and workers for it.
+//! A work queue of keys.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
-    fmt::{Debug, Display},
     hash::Hash,
-    panic::AssertUnwindSafe,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use futures::FutureExt;
 use parking_lot::Mutex;
-use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     backoff::{exponential, moment},
     limiter::{Rate, TokenBucket},
     metrics::{QueueMetrics, WorkTimer},
-    panic_text,
 };
 
 /// A work queue. A key is in it at most once, however often it is added, and only one worker at a time gets
@@ -202,6 +198,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.0.state.lock().failures.remove(key);
     }
 
+    /// The longest pause of the back-off.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        self.0.max
+    }
+
     /// Number of keys that are ready.
     pub fn len(&self) -> usize {
         self.0.state.lock().ready.len()
@@ -332,343 +333,5 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 }
 
-/// What the queue does with a key after it was processed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Process the key when it is added again.
-    OnChange,
-    /// Process the key again after this pause.
-    After(Duration),
-    /// Process the key again with back-off, as after an error, but without a log message.
-    Retry,
-    /// Like `Retry`, with a back-off of at most this.
-    RetryWithin(Duration),
-}
-
-/// Processes the keys of a queue with `workers` concurrent workers until `stop` is cancelled. Keys that are
-/// being processed then are finished.
-///
-/// A key whose processing fails or panics is retried with back-off; other keys are not affected. A panic
-/// outside of the processing ends the other workers and is passed on to the caller, because a queue without
-/// workers would look like an idle one.
-pub async fn work<K, E, F, Fut>(name: &str, queue: &Queue<K>, workers: usize, stop: &CancellationToken, f: F)
-where
-    K: Clone + Eq + Hash + Debug + Send + Sync + 'static,
-    E: Display + Send,
-    F: Fn(K) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Next, E>> + Send,
-{
-    let (mut tasks, stop) = (JoinSet::new(), stop.child_token());
-    for _ in 0..workers.max(1) {
-        let (name, queue, stop, f) = (name.to_owned(), queue.clone(), stop.clone(), f.clone());
-        tasks.spawn(async move {
-            while let Some(guard) = queue.next(&stop).await {
-                let key = guard.key().clone();
-                let outcome = AssertUnwindSafe(async { f(key.clone()).await }).catch_unwind().await;
-                let settled = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                    settle(&name, &queue, key.clone(), outcome);
-                }));
-                if let Err(panic) = settled {
-                    let reason = panic_text(panic.as_ref());
-                    tracing::error!(
-                        queue = name,
-                        ?key,
-                        reason,
-                        "panicked after the work; will be tried again"
-                    );
-                    queue.add_after(key, queue.0.max);
-                }
-                drop(guard);
-            }
-        });
-    }
-    let mut panicked = None;
-    while let Some(joined) = tasks.join_next().await {
-        let Some(panic) = joined.err().and_then(|error| error.try_into_panic().ok()) else { continue };
-        tracing::error!(
-            queue = name,
-            reason = panic_text(panic.as_ref()),
-            "a worker panicked; ending the rest"
-        );
-        stop.cancel();
-        panicked.get_or_insert(panic);
-    }
-    if let Some(panic) = panicked {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-/// Must run before the key's guard is dropped, so that the delay and the failure count belong to one run.
-fn settle<K, E>(name: &str, queue: &Queue<K>, key: K, outcome: std::thread::Result<Result<Next, E>>)
-where
-    K: Clone + Eq + Hash + Debug,
-    E: Display,
-{
-    match outcome {
-        Ok(Ok(Next::OnChange)) => queue.forget(&key),
-        Ok(Ok(Next::After(pause))) => {
-            queue.forget(&key);
-            queue.add_after(key, pause);
-        }
-        Ok(Ok(Next::Retry)) => queue.retry(key),
-        Ok(Ok(Next::RetryWithin(longest))) => queue.retry_within(key, longest),
-        Ok(Err(error)) => {
-            tracing::warn!(queue = name, ?key, %error, "will be tried again");
-            queue.retry(key);
-        }
-        Err(panic) => {
-            let reason = panic_text(panic.as_ref());
-            tracing::error!(queue = name, ?key, reason, "panicked; will be tried again");
-            queue.retry(key);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_key_is_given_out_once_and_to_one_worker() {
-        let (queue, stop) = (Queue::default(), CancellationToken::new());
-        queue.add(1);
-        queue.add(1);
-        let guard = queue.next(&stop).await.unwrap();
-        assert_eq!(*guard.key(), 1);
-        queue.add(1);
-        assert!(queue.is_empty(), "not given out while it is worked on");
-        drop(guard);
-        assert_eq!(queue.len(), 1, "comes again as it was added meanwhile");
-        drop(queue.next(&stop).await.unwrap());
-        assert!(queue.is_idle());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_delayed_key_comes_at_its_time_or_with_an_earlier_one() {
-        let (queue, stop) = (Queue::default(), CancellationToken::new());
-        let start = Instant::now();
-        queue.add_after("late", Duration::from_secs(5));
-        queue.add_after("late", Duration::from_secs(9));
-        queue.add_after("soon", Duration::from_secs(5));
-        queue.add_after("soon", Duration::from_secs(1));
-        assert_eq!(*queue.next(&stop).await.unwrap().key(), "soon");
-        assert_eq!(start.elapsed().as_secs(), 1);
-        assert_eq!(*queue.next(&stop).await.unwrap().key(), "late");
-        assert_eq!(start.elapsed().as_secs(), 5);
-        queue.add_after("now", Duration::from_secs(5));
-        queue.add("now");
-        drop(queue.next(&stop).await.unwrap());
-        assert!(queue.is_idle());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_failed_can_be_hurried_and_waits_no_longer_than_it_is_told() {
-        let (queue, stop) =
-            (Queue::new(Duration::from_secs(100), Duration::from_secs(1000)), CancellationToken::new());
-        let start = Instant::now();
-        queue.add_after("timed", Duration::from_secs(7));
-        queue.retry("failed");
-        queue.retry_now();
-        assert_eq!(*queue.next(&stop).await.unwrap().key(), "failed");
-        assert_eq!(start.elapsed(), Duration::ZERO);
-        assert_eq!(*queue.next(&stop).await.unwrap().key(), "timed");
-        assert_eq!(start.elapsed().as_secs(), 7);
-        queue.retry_within("failed", Duration::from_secs(30));
-        assert_eq!(*queue.next(&stop).await.unwrap().key(), "failed");
-        assert_eq!(start.elapsed().as_secs(), 37);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn failures_double_the_pause_until_forgotten() {
-        let (queue, stop) =
-            (Queue::new(Duration::from_secs(1), Duration::from_secs(60)), CancellationToken::new());
-        let mut pauses = vec![];
-        for _ in 0..3 {
-            let start = Instant::now();
-            queue.retry(7);
-            drop(queue.next(&stop).await.unwrap());
-            pauses.push(start.elapsed().as_secs());
-        }
-        assert_eq!(pauses, [1, 2, 4]);
-        queue.forget(&7);
-        let start = Instant::now();
-        queue.retry(7);
-        drop(queue.next(&stop).await.unwrap());
-        assert_eq!(start.elapsed().as_secs(), 1);
-    }
-
-    /// MC-143: retries of all keys together keep to the rate after a burst; additions do not wait.
-    #[tokio::test(start_paused = true)]
-    async fn mc_143_retries_keep_to_a_rate() {
-        let (stop, start) = (CancellationToken::new(), Instant::now());
-        let queue = Queue::default().limited(Rate { qps: 10.0, burst: 100 });
-        for key in 0..150 {
-            queue.retry(key);
-        }
-        queue.add(1000);
-        assert_eq!(*queue.next(&stop).await.unwrap().key(), 1000);
-        for _ in 0..100 {
-            drop(queue.next(&stop).await.unwrap());
-        }
-        assert!(start.elapsed().as_millis() < 100, "the burst: {:?}", start.elapsed());
-        for _ in 100..150 {
-            drop(queue.next(&stop).await.unwrap());
-        }
-        assert_eq!(start.elapsed().as_secs(), 5);
-    }
-
-    /// Keys that fail again and again because they are added again and again accumulate no debt: once their
-    /// cause is gone, N keys are done after N tokens.
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_of_failures_recovers_however_often_keys_failed() {
-        let stop = CancellationToken::new();
-        let most = Duration::from_secs(5);
-        let queue = Queue::new(Duration::from_millis(5), most).limited(Rate { qps: 10.0, burst: 100 });
-        let healed = Instant::now() + Duration::from_secs(30);
-        let done = Arc::new(Mutex::new(HashSet::new()));
-        let (adding, list, end) = (queue.clone(), done.clone(), stop.clone());
-        let events = async move {
-            // 200 failures a second, and 10 tokens.
-            while Instant::now() < healed {
-                (0..200).for_each(|key| adding.add(key));
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        };
-        let worker = work("test", &queue, 4, &stop, move |key: i32| {
-            let (list, end) = (list.clone(), end.clone());
-            async move {
-                if Instant::now() < healed {
-                    return Err("not there");
-                }
-                let mut list = list.lock();
-                list.insert(key);
-                if list.len() == 200 {
-                    end.cancel();
-                }
-                Ok(Next::OnChange)
-            }
-        });
-        tokio::join!(events, worker);
-        let took = healed.elapsed();
-        assert_eq!(done.lock().len(), 200);
-        assert!(took <= Duration::from_secs(20) + most, "{took:?}");
-        let state = queue.0.state.lock();
-        assert!(state.due.is_empty() && state.delayed.is_empty() && state.failures.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn workers_share_the_keys_and_stop() {
-        let (queue, stop) = (Queue::default(), CancellationToken::new());
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        for key in 0..100 {
-            queue.add(key);
-        }
-        let (done, list) = (stop.clone(), seen.clone());
-        work("test", &queue, 4, &stop, move |key: i32| {
-            let (done, list) = (done.clone(), list.clone());
-            async move {
-                tokio::task::yield_now().await;
-                let first = !list.lock().contains(&key);
-                list.lock().push(key);
-                if list.lock().len() == 101 {
-                    done.cancel();
-                }
-                if key == 50 && first { Err("once") } else { Ok(Next::OnChange) }
-            }
-        })
-        .await;
-        let mut seen = seen.lock().clone();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), 100);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_panic_is_retried_and_stops_no_other_key() {
-        let (queue, stop) = (Queue::default(), CancellationToken::new());
-        queue.add("bad");
-        queue.add("good");
-        let runs = Arc::new(Mutex::new(Vec::new()));
-        let (list, done) = (runs.clone(), stop.clone());
-        work("test", &queue, 1, &stop, move |key: &str| {
-            let (list, done) = (list.clone(), done.clone());
-            async move {
-                list.lock().push(key);
-                assert!(key != "bad" || list.lock().len() > 1, "the first time");
-                if list.lock().len() == 3 {
-                    done.cancel();
-                }
-                Ok::<_, &str>(Next::OnChange)
-            }
-        })
-        .await;
-        assert_eq!(*runs.lock(), ["bad", "good", "bad"]);
-    }
-
-    /// A worker survives a key that asks for an endless pause.
-    #[tokio::test(start_paused = true)]
-    async fn an_endless_pause_ends_no_worker() {
-        let (queue, stop) = (Queue::default(), CancellationToken::new());
-        queue.add("endless");
-        queue.add("other");
-        let done = stop.clone();
-        work("test", &queue, 1, &stop, move |key: &str| {
-            let done = done.clone();
-            async move {
-                if key == "other" {
-                    done.cancel();
-                }
-                Ok::<_, &str>(Next::After(Duration::MAX))
-            }
-        })
-        .await;
-        assert!(queue.is_empty() && !queue.is_idle());
-    }
-
-    /// A key whose clones panic, which brings its worker down outside of what is caught.
-    #[derive(PartialEq, Eq, Hash, Debug)]
-    struct PanickingKey;
-
-    impl Clone for PanickingKey {
-        fn clone(&self) -> Self {
-            panic!("brittle")
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "brittle")]
-    async fn a_worker_that_panics_is_not_lost() {
-        let (queue, stop) = (Queue::default(), CancellationToken::new());
-        {
-            let mut state = queue.0.state.lock();
-            state.ready.push_back((PanickingKey, Instant::now()));
-        }
-        work("test", &queue, 2, &stop, |_: PanickingKey| async { Ok::<_, &str>(Next::OnChange) }).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_touched_while_worked_on_comes_again_but_never_twice_at_once() {
-        let (queue, stop) = (Queue::default(), CancellationToken::new());
-        queue.add(7);
-        let state = Arc::new(Mutex::new((0, 0)));
-        let (again, end, counts) = (queue.clone(), stop.clone(), state.clone());
-        work("test", &queue, 4, &stop, move |key: u8| {
-            let (again, end, counts) = (again.clone(), end.clone(), counts.clone());
-            async move {
-                counts.lock().0 += 1;
-                again.add(key);
-                tokio::task::yield_now().await;
-                let mut counts = counts.lock();
-                assert_eq!(counts.0, 1, "two at once");
-                counts.0 -= 1;
-                counts.1 += 1;
-                if counts.1 == 4 {
-                    end.cancel();
-                }
-                Ok::<_, &str>(Next::Retry)
-            }
-        })
-        .await;
-        assert_eq!(state.lock().1, 4);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! What an object must offer so that an informer can store it.
+//! What an object must offer so that it can be followed.
 
 use std::any::Any;
 
@@ -6,11 +6,11 @@ use kube::{
     Resource,
     api::{ApiResource, DynamicObject, TypeMeta},
 };
-use serde::{Deserializer, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 use crate::{object_key::ObjectKey, without_managed_fields};
 
-/// An object that an informer can store.
+/// An object that an [informer](crate::informer) or a [feed](crate::feed) can follow.
 pub trait Watched: DeserializeOwned + Clone + Send + Sync + 'static {
     /// Namespace and name.
     fn key(&self) -> ObjectKey;
@@ -20,22 +20,30 @@ pub trait Watched: DeserializeOwned + Clone + Send + Sync + 'static {
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::deserialize(from)
     }
-    /// Called with the kind before the object is stored. Lists do not repeat the kind in each object;
+    /// Called with the kind before the object is stored or reported. Lists do not repeat the kind in each object;
     /// override this to set it.
     fn received(&mut self, _: &ApiResource) {}
 }
 
+/// An object that is decoded with [`Watched::read`].
+pub(crate) struct Decoded<T>(pub(crate) T);
+
+impl<'de, T: Watched> Deserialize<'de> for Decoded<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        T::read(from).map(Self)
+    }
+}
+
 impl<K: Resource + DeserializeOwned + Clone + Send + Sync + 'static> Watched for K {
     fn key(&self) -> ObjectKey {
-        let meta = self.meta();
-        ObjectKey::new(meta.namespace.as_deref().unwrap_or(""), meta.name.as_deref().unwrap_or(""))
+        ObjectKey::of(self.meta())
     }
 
     fn version(&self) -> &str {
         self.meta().resource_version.as_deref().unwrap_or("")
     }
 
-    /// `managedFields` are skipped: no reader of an informer needs them, and they would be the larger part of
+    /// `managedFields` are skipped: no reader needs them, and they would be the larger part of
     /// the memory.
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         without_managed_fields::read(from)

@@ -9,6 +9,17 @@ use serde::{
     de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor},
 };
 
+/// An object that is decoded without its `managedFields`, for requests: what is followed is decoded like this anyway
+/// ([`Watched::read`](crate::Watched::read)).
+#[derive(Clone, Debug)]
+pub struct WithoutManagedFields<K>(pub K);
+
+impl<'de, K: Deserialize<'de>> Deserialize<'de> for WithoutManagedFields<K> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        read(from).map(Self)
+    }
+}
+
 /// Decodes an object and skips its `managedFields`.
 pub(crate) fn read<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     T::deserialize(SkipField { inner: from, path: &["metadata", "managedFields"] })
@@ -122,7 +133,7 @@ mod tests {
     use kube::{Resource, api::DynamicObject};
     use serde_json::{Value, json};
 
-    use crate::feed::WithoutManagedFields;
+    use super::WithoutManagedFields;
 
     /// Nothing else is lost, not even a field of the same name elsewhere, and the skipped value may be
     /// anything.

@@ -11,7 +11,9 @@ use std::{
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, client::Body};
-use kubestellar_runtime::{Event, PartialObject, Source, Store, feed, informer, informer::PartialMeta};
+use kubestellar_runtime::{
+    Event, ObjectKey, PartialObject, Source, Store, Watched, feed, informer, informer::PartialMeta,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -135,8 +137,8 @@ fn maps() -> Source {
     Source::of::<ConfigMap>().metadata()
 }
 
-fn feed_of_maps() -> feed::Source {
-    feed::Source::all(kubestellar_runtime::rest::Gvr::new("", "v1", "configmaps"))
+fn feed_of_maps() -> Source {
+    Source::all(kubestellar_runtime::rest::Gvr::new("", "v1", "configmaps"))
 }
 
 /// An object whose labels cannot be decoded.
@@ -305,12 +307,12 @@ struct Whole {
     _data: Value,
 }
 
-impl feed::Keyed for Whole {
-    fn key(&self) -> feed::Key {
-        (self.metadata.namespace.to_string(), self.metadata.name.to_string())
+impl Watched for Whole {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.metadata.namespace, &self.metadata.name)
     }
 
-    fn resource_version(&self) -> &str {
+    fn version(&self) -> &str {
         &self.metadata.resource_version
     }
 }
@@ -318,7 +320,7 @@ impl feed::Keyed for Whole {
 fn reported(change: feed::Change<Whole>) -> String {
     match change {
         feed::Change::Put(item) => item.metadata.name.to_string(),
-        feed::Change::Gone((_, name)) => format!("-{name}"),
+        feed::Change::Gone(key) => format!("-{}", key.name),
         feed::Change::Synced => "synced".to_owned(),
     }
 }

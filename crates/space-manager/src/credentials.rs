@@ -11,10 +11,14 @@ use crate::spaces::Access;
 /// The kubeconfig of an embedded space's administrator, with the original's names for type `k8s`.
 pub(crate) fn of_space(name: &str, access: &Access) -> Value {
     let (cluster, user) = (format!("{name}-cluster"), format!("{name}-admin"));
+    let mut place =
+        json!({"server": access.url, "certificate-authority-data": STANDARD.encode(&access.ca_pem)});
+    if let Some(server_name) = &access.server_name {
+        place["tls-server-name"] = server_name.as_str().into();
+    }
     json!({
         "apiVersion": "v1", "kind": "Config", "preferences": {},
-        "clusters": [{"name": cluster, "cluster": {"server": access.url,
-            "certificate-authority-data": STANDARD.encode(&access.ca_pem)}}],
+        "clusters": [{"name": cluster, "cluster": place}],
         "users": [{"name": user, "user": {"client-certificate-data": STANDARD.encode(&access.certificate_pem),
             "client-key-data": STANDARD.encode(&access.key_pem)}}],
         "contexts": [{"name": name, "context": {"cluster": cluster, "user": user, "namespace": "default"}}],
@@ -43,6 +47,13 @@ pub(crate) fn text(kubeconfig: &Value) -> String {
 pub(crate) fn owner(plane: &ControlPlane) -> Value {
     json!([{"apiVersion": format!("{}/v1alpha1", apis::constants::TENANCY_GROUP), "kind": "ControlPlane",
         "name": plane.metadata.name, "uid": plane.metadata.uid, "controller": true, "blockOwnerDeletion": true}])
+}
+
+/// The owner reference of a ControlPlane that uses an object together with others: the garbage collector removes the object once
+/// all of them are gone.
+pub(crate) fn user(plane: &ControlPlane) -> Value {
+    json!({"apiVersion": format!("{}/v1alpha1", apis::constants::TENANCY_GROUP), "kind": "ControlPlane",
+        "name": plane.metadata.name, "uid": plane.metadata.uid})
 }
 
 /// A Secret of a ControlPlane; `data` is encoded here.
@@ -80,12 +91,14 @@ mod tests {
     fn sp_060_names_in_kubeconfigs() {
         let access = Access {
             url: "https://h:9443/spaces/wds1".into(),
+            server_name: Some("wds1.localhost".into()),
             ca_pem: "CA".into(),
             certificate_pem: "CERT".into(),
             key_pem: "KEY".into(),
         };
         let config = of_space("wds1", &access);
         assert_eq!(config["clusters"][0]["name"], "wds1-cluster");
+        assert_eq!(config["clusters"][0]["cluster"]["tls-server-name"], "wds1.localhost", "SP-056");
         assert_eq!(config["users"][0]["name"], "wds1-admin");
         assert_eq!(config["contexts"][0]["name"], "wds1");
         assert_eq!(config["current-context"], "wds1");

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use apis::tenancy::ControlPlane;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Error;
 use runtime::Next;
 use runtime::failure::{is_conflict, is_lasting, is_not_found, message_of};
@@ -11,11 +12,12 @@ use serde_json::{Value, json};
 
 use crate::adoption;
 use crate::credentials;
+use crate::embedded::uid;
 use crate::external;
 use crate::hooks;
 use crate::host::{binding_name, bindings};
 use crate::manager::Manager;
-use crate::names::{FINALIZER, MANAGED_BY, RELEASE_NAMESPACE, Type, namespace_of};
+use crate::names::{FINALIZER, MANAGED_BY, RELEASE_NAMESPACE, Type, control_plane_of, namespace_of};
 use crate::pass::{Found, shown};
 use crate::status::SpaceState;
 
@@ -35,7 +37,7 @@ impl Manager {
             Some(Type::External) => self.leave_external(&plane).await?,
             Some(_) => {
                 if let Some(spaces) = &self.config.spaces
-                    && let Err(error) = spaces.delete(&name).await
+                    && let Err(error) = spaces.delete(&name, uid(&plane)).await
                 {
                     let failed = SpaceState::Incomplete(format!("the space could not be removed: {error}"));
                     self.write_status(plane, &Found::only(failed, Next::Retry).observed).await?;
@@ -83,7 +85,7 @@ impl Manager {
                 return Ok(());
             }
         }
-        if let Err(left) = external::leave(&own).await {
+        if let Err(left) = external::leave(&own, self.config.reach).await {
             self.events.warning(&shown(plane), "LeftBehind", left);
         }
         Ok(())
@@ -96,21 +98,27 @@ impl Manager {
         Ok(found.and_then(|found| credentials::value(&found, key)))
     }
 
-    /// Deletes the cluster-scoped objects that hooks of this ControlPlane made. One that may not be removed, and never will,
-    /// is left with an Event: it does not keep the ControlPlane (SP-052).
+    /// Deletes the cluster-scoped objects that hooks of this ControlPlane made, except those that other ControlPlanes use, too. One
+    /// that may not be removed, and never will, is left with an Event: it does not keep the ControlPlane (SP-052).
     async fn remove_marked(&self, plane: &ControlPlane) -> Result<(), Error> {
-        let namespace = namespace_of(plane.metadata.name.as_deref().unwrap_or_default());
         for gvr in self.marked_kinds(plane).await? {
             let marked = match self.rest.list_metadata(&gvr, "", &format!("{MANAGED_BY}=Helm")).await {
                 Err(error) if is_not_found(&error) => continue,
                 marked => marked?,
             };
-            let is_ours = |annotations: &std::collections::BTreeMap<String, String>| {
-                annotations.get(RELEASE_NAMESPACE) == Some(&namespace)
+            let lives = |name: &str| {
+                let known = self.planes.get("", name)?;
+                known.metadata.deletion_timestamp.is_none().then(|| uid(&known).to_owned())
             };
-            for one in marked.into_iter().filter(|one| one.annotations.as_ref().is_some_and(is_ours)) {
-                let name = one.name.unwrap_or_default();
-                match self.remove(&gvr, &name, one.uid).await {
+            for one in marked {
+                let name = one.name.clone().unwrap_or_default();
+                let done = match fate(&one, plane, lives) {
+                    Fate::NotOurs => continue,
+                    Fate::Deleted => self.remove(&gvr, &name, one.uid).await,
+                    Fate::Kept(patch) => self.rest.merge::<Value>(&gvr, "", &name, &patch).await.map(drop),
+                };
+                match done {
+                    Err(error) if is_not_found(&error) => {}
                     Err(error) if is_lasting(&error) && !is_conflict(&error) => {
                         let left = format!("{}/{name} stays: {}", gvr.plural, message_of(&error));
                         self.events.warning(&shown(plane), "LeftBehind", left);
@@ -157,5 +165,85 @@ impl Manager {
         let is_ours =
             owners.into_iter().flatten().any(|one| one["uid"].as_str() == plane.metadata.uid.as_deref());
         if is_ours { self.remove(&gvr, &name, None).await } else { Ok(()) }
+    }
+}
+
+/// What becomes of a cluster-scoped object when a ControlPlane goes.
+#[derive(Clone, Debug, PartialEq)]
+enum Fate {
+    /// The ControlPlane does not use it.
+    NotOurs,
+    /// No other ControlPlane uses it.
+    Deleted,
+    /// Others use it. The patch makes it theirs.
+    Kept(Value),
+}
+
+/// Decides what becomes of an object that has the label of hooks. `lives` is the UID of the ControlPlane of a name, unless that
+/// goes, too.
+fn fate(object: &ObjectMeta, plane: &ControlPlane, lives: impl Fn(&str) -> Option<String>) -> Fate {
+    let own = namespace_of(plane.metadata.name.as_deref().unwrap_or_default());
+    let owners = object.owner_references.as_deref().unwrap_or_default();
+    let maker = object.annotations.as_ref().and_then(|all| all.get(RELEASE_NAMESPACE));
+    let is_maker = maker == Some(&own);
+    if !is_maker && !owners.iter().any(|one| one.uid == uid(plane)) {
+        return Fate::NotOurs;
+    }
+    let others: Vec<&OwnerReference> = owners.iter().filter(|one| one.uid != uid(plane)).collect();
+    let user = others
+        .iter()
+        .find(|one| one.kind == "ControlPlane" && lives(&one.name).is_some_and(|living| living == one.uid));
+    // A maker of an earlier version is no owner.
+    let other_maker = maker.filter(|_| !is_maker).and_then(|namespace| control_plane_of(namespace));
+    let next = match (user, other_maker.filter(|name| lives(name).is_some())) {
+        (_, Some(maker)) => maker,
+        (Some(user), None) => user.name.as_str(),
+        (None, None) => return Fate::Deleted,
+    };
+    Fate::Kept(json!({"metadata": {"uid": object.uid, "resourceVersion": object.resource_version,
+        "ownerReferences": others, "annotations": {RELEASE_NAMESPACE: namespace_of(next)}}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-049: an object of hooks goes with the last ControlPlane that uses it, and nobody takes along what others made.
+    #[test]
+    fn sp_049_an_object_of_hooks_goes_with_its_last_user() {
+        let plane = json!({"metadata": {"name": "a", "uid": "ua"}, "spec": {"type": "k8s"}});
+        let plane: ControlPlane = serde_json::from_value(plane).unwrap();
+        let lives = |name: &str| ["b", "c"].contains(&name).then(|| format!("u{name}"));
+        let fate_of = |maker: &str, users: &[&str]| {
+            let users: Vec<Value> = users
+                .iter()
+                .map(|name| json!({"apiVersion": "x/v1", "kind": "ControlPlane", "name": name, "uid": format!("u{name}")}))
+                .collect();
+            let object = json!({"name": "o", "uid": "uo", "resourceVersion": "5", "ownerReferences": users,
+                "annotations": {RELEASE_NAMESPACE: maker}});
+            match fate(&serde_json::from_value(object).unwrap(), &plane, lives) {
+                Fate::Kept(patch) => {
+                    let left = patch["metadata"]["ownerReferences"].as_array().unwrap();
+                    let left: Vec<&str> = left.iter().map(|one| one["name"].as_str().unwrap()).collect();
+                    let maker = &patch["metadata"]["annotations"][RELEASE_NAMESPACE];
+                    format!("{} {}", maker.as_str().unwrap(), left.join(","))
+                }
+                other => format!("{other:?}"),
+            }
+        };
+        for (maker, users, expected) in [
+            ("a-system", &["a"][..], "Deleted"),
+            ("a-system", &[], "Deleted"),
+            ("b-system", &["b"], "NotOurs"),
+            ("a-system", &["a", "b"], "b-system b"),
+            ("b-system", &["b", "a"], "b-system b"),
+            ("a-system", &["a", "gone"], "Deleted"),
+            // Made by an earlier version, which knew no users.
+            ("b-system", &["a"], "b-system "),
+            ("gone-system", &["a"], "Deleted"),
+            ("gone-system", &["a", "c"], "c-system c"),
+        ] {
+            assert_eq!(fate_of(maker, users), expected, "{maker} {users:?}");
+        }
     }
 }

@@ -4,7 +4,6 @@ use apis::constants::CP_TYPE_LABEL;
 use apis::tenancy::ControlPlane;
 use runtime::Next;
 use serde_json::json;
-use std::time::Duration;
 
 use crate::credentials;
 use crate::hooks::{self, builtin};
@@ -13,9 +12,6 @@ use crate::names::{SUSPENDED, Type, URL};
 use crate::pass::Found;
 use crate::spaces::{Access, Component, Role};
 use crate::status::{Observed, SpaceState};
-
-/// Pause before the namespace of an earlier ControlPlane is looked for again.
-const NAMESPACE_GOES: Duration = Duration::from_millis(100);
 
 /// Remark about `backend: dedicated`, which the storage here does not have.
 const DEDICATED: &str = "backend dedicated: this installation keeps all spaces in one store";
@@ -33,9 +29,9 @@ impl Manager {
             });
         }
         if let Some(why) = self.namespace(plane).await? {
-            return Ok(Found::only(SpaceState::Incomplete(why), Next::After(NAMESPACE_GOES)));
+            return Ok(Found::only(SpaceState::Incomplete(why), Next::Retry));
         }
-        let access = match spaces.open(name, self.role(plane)).await {
+        let access = match spaces.open(name, uid(plane), self.role(plane)).await {
             Ok(access) => access,
             Err(error) => return Ok(Found::only(SpaceState::Failed(error.to_string()), Next::Retry)),
         };
@@ -104,11 +100,29 @@ impl Manager {
 /// The role of the embedded space that a ControlPlane should have now; `None` if it should have none. For a program that starts
 /// and opens the spaces of earlier ControlPlanes before the manager looks at them.
 pub fn wanted_space(plane: &ControlPlane) -> Option<Role> {
-    let embedded = Type::of(&plane.spec.type_).is_some_and(Type::is_embedded);
-    if !embedded || plane.metadata.deletion_timestamp.is_some() || is_suspended(plane) {
+    if is_suspended(plane) { None } else { embedded_space(plane) }
+}
+
+/// The role of the embedded space that a ControlPlane has and that is suspended; `None` if there is none.
+pub fn suspended_space(plane: &ControlPlane) -> Option<Role> {
+    if is_suspended(plane) { embedded_space(plane) } else { None }
+}
+
+fn embedded_space(plane: &ControlPlane) -> Option<Role> {
+    if !is_embedded(plane) || plane.metadata.deletion_timestamp.is_some() {
         return None;
     }
     Some(labelled_role(plane).unwrap_or(Role::Plain))
+}
+
+/// Whether the space of a ControlPlane is an embedded one.
+pub fn is_embedded(plane: &ControlPlane) -> bool {
+    Type::of(&plane.spec.type_).is_some_and(Type::is_embedded)
+}
+
+/// The UID of a ControlPlane.
+pub(crate) fn uid(plane: &ControlPlane) -> &str {
+    plane.metadata.uid.as_deref().unwrap_or_default()
 }
 
 fn labelled_role(plane: &ControlPlane) -> Option<Role> {

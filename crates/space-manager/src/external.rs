@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Error};
+use runtime::connect::{self, Reach};
 use runtime::failure::{code_of, is_forbidden, is_not_found, message_of};
 use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
@@ -50,19 +51,23 @@ pub(crate) fn cause(error: &Error) -> String {
 }
 
 /// A client of a kubeconfig that [`adoption::context`] has checked.
-pub(crate) async fn client(kubeconfig: &Value) -> Result<Client, ExternalError> {
+pub(crate) async fn client(kubeconfig: &Value, reach: Reach) -> Result<Client, ExternalError> {
     let unusable = |error: &dyn std::fmt::Display| ExternalError::Client(error.to_string());
     let parsed: Kubeconfig = serde_json::from_value(kubeconfig.clone()).map_err(|error| unusable(&error))?;
     let config = kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| unusable(&error))?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(ANSWER);
-    Client::try_from(config).map_err(|error| unusable(&error))
+    connect::client_within(config, reach).map_err(|error| unusable(&error))
 }
 
 /// Creates binding and account as far as they are missing, and returns a token that has been used once.
-pub(crate) async fn enter(context: &Context, plane: &ControlPlane) -> Result<String, ExternalError> {
-    let client = client(&context.kubeconfig()).await?;
+pub(crate) async fn enter(
+    context: &Context,
+    plane: &ControlPlane,
+    reach: Reach,
+) -> Result<String, ExternalError> {
+    let client = client(&context.kubeconfig(), reach).await?;
     let rest = Rest::new(client.clone());
     let failed = |what| move |source| ExternalError::Request { what, source: Box::new(source) };
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -79,7 +84,7 @@ pub(crate) async fn enter(context: &Context, plane: &ControlPlane) -> Result<Str
         .map_err(failed("error creating ServiceAccount"))?;
     let token = new_token(&client, plane).await?;
     // The bootstrap credential is deleted, so the new one must work.
-    let used = self::client(&context.adopted("adopted", &token)).await?;
+    let used = self::client(&context.adopted("adopted", &token), reach).await?;
     Rest::new(used)
         .find::<Value>(&accounts(), ACCOUNT_NAMESPACE, ACCOUNT)
         .await
@@ -140,10 +145,10 @@ fn verdict(answer: Result<String, Error>) -> Health {
 }
 
 /// Removes account and binding, for a limited time. Returns what was left behind.
-pub(crate) async fn leave(kubeconfig: &[u8]) -> Result<(), String> {
+pub(crate) async fn leave(kubeconfig: &[u8], reach: Reach) -> Result<(), String> {
     let work = async {
         let context = adoption::context(kubeconfig).map_err(|error| error.to_string())?;
-        let client = client(&context.kubeconfig()).await.map_err(|error| error.to_string())?;
+        let client = client(&context.kubeconfig(), reach).await.map_err(|error| error.to_string())?;
         let rest = Rest::new(client);
         // Without the binding this client may do nothing, and without the account it is nobody. So the account becomes a
         // dependent of the binding, and the cluster's garbage collector removes it.

@@ -38,7 +38,7 @@ impl Manager {
         let name = plane.metadata.name.as_deref().unwrap_or_default();
         let namespace = namespace_of(name);
         if let Some(why) = self.namespace(plane).await? {
-            return Ok(Found::only(SpaceState::Incomplete(why), Next::After(TOKEN_COMES)));
+            return Ok(Found::only(SpaceState::Incomplete(why), Next::Retry));
         }
         let labels = json!({SYSTEM_LABEL: "true", OWNED: name});
         let meta =

@@ -31,11 +31,12 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::Client;
+use runtime::connect::Reach;
 use runtime::metrics::Metrics;
 use runtime::{Ready, TaskError};
 use tokio_util::sync::CancellationToken;
 
-pub use embedded::wanted_space;
+pub use embedded::{is_embedded, suspended_space, wanted_space};
 pub use spaces::{Access, Component, ComponentState, Role, Spaces, SpacesError};
 
 /// The hosting cluster, as ControlPlanes of type `host` show it.
@@ -55,6 +56,8 @@ pub struct Config {
     pub spaces: Option<Arc<dyn Spaces>>,
     /// The hosting cluster.
     pub host: HostAddress,
+    /// Where adopted clusters may be: whoever may write Secrets and ControlPlanes chooses the addresses.
+    pub reach: Reach,
     /// Where the work queue is counted.
     pub metrics: Metrics,
     /// Set to true once the manager works.

@@ -16,6 +16,8 @@ pub const LEASE: &str = "c6f71c85.kflex.kubestellar.org";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Annotation of cluster-scoped objects that hooks make; its value is the namespace of the ControlPlane.
 pub const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+/// Annotation of objects that Helm itself made. Hooks do not set it.
+pub const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 /// Label of everything that the installation itself owns in the host space (SP-037). Ours.
 pub const SYSTEM_LABEL: &str = "kubestellar.io/system";
 /// Annotation of a ControlPlane: its address from outside (SP-033). Ours.

@@ -26,7 +26,7 @@ impl Manager {
         let name = plane.metadata.name.as_deref().unwrap_or_default();
         let failed = |why: String| Ok(Found::only(SpaceState::Failed(why), Next::Retry));
         if let Some(why) = self.namespace(plane).await? {
-            return Ok(Found::only(SpaceState::Incomplete(why), Next::After(Duration::from_millis(100))));
+            return Ok(Found::only(SpaceState::Incomplete(why), Next::Retry));
         }
         let context = match self.adopted(name).await? {
             Some(context) => context,
@@ -35,7 +35,7 @@ impl Manager {
                 Err(why) => return failed(why),
             },
         };
-        let client = match external::client(&context.kubeconfig()).await {
+        let client = match external::client(&context.kubeconfig(), self.config.reach).await {
             Ok(client) => client,
             Err(error) => return failed(error.to_string()),
         };
@@ -48,7 +48,7 @@ impl Manager {
                     let renewed = context.adopted(name, &token);
                     self.write_adopted(plane, &renewed).await?;
                     term = adoption::Term::of(&token);
-                    health = match external::client(&renewed).await {
+                    health = match external::client(&renewed, self.config.reach).await {
                         Ok(client) => external::health(&client).await,
                         Err(error) => Health::Bad(error.to_string()),
                     };
@@ -128,7 +128,7 @@ impl Manager {
             Ok(context) => context,
             Err(error) => return Ok(Err(format!("bootstrap secret {}/{}: {error}", at.namespace, at.name))),
         };
-        let token = match external::enter(&bootstrap, plane).await {
+        let token = match external::enter(&bootstrap, plane, self.config.reach).await {
             Ok(token) => token,
             Err(error) => return Ok(Err(error.to_string())),
         };

@@ -52,7 +52,7 @@ impl Manager {
     async fn pass(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(plane) = self.rest.find::<ControlPlane>(&planes(), "", name).await? else {
             self.memory.lock().remove(name);
-            return Ok(Next::OnChange);
+            return Ok(self.abandoned(name).await);
         };
         if plane.metadata.deletion_timestamp.is_some() {
             return self.delete(plane).await;
@@ -73,6 +73,18 @@ impl Manager {
         self.report_hooks(&plane, &found.observed.hooks);
         self.write_status(plane, &found.observed).await?;
         Ok(found.next)
+    }
+
+    /// The ControlPlane is gone. Usually its space went before. It did not if somebody removed the finalizer by force.
+    async fn abandoned(&self, name: &str) -> Next {
+        let Some(spaces) = &self.config.spaces else { return Next::OnChange };
+        match spaces.abandoned(name).await {
+            Ok(()) => Next::OnChange,
+            Err(error) => {
+                tracing::error!(control_plane = name, %error, "the space of a ControlPlane that is gone is still there");
+                Next::Retry
+            }
+        }
     }
 
     /// Puts in place what the type of a ControlPlane needs.
@@ -134,7 +146,7 @@ impl Manager {
             let was_synced = before.as_ref().is_some_and(|(status, _)| status == "True");
             let is_synced = after.0 == "True";
             if is_synced && !was_synced {
-                self.events.normal(&object, "SyncSuccess", "");
+                self.events.normal(&object, "SyncSuccess", "everything that belongs to it is in place");
             } else if !is_synced && before.as_ref() != Some(&after) {
                 self.events.warning(&object, "SyncFail", after.1);
             }
@@ -145,6 +157,7 @@ impl Manager {
         let was = |type_| of(&old, type_).is_some_and(|(status, _)| status == "True");
         if was(READY) && !is_available(&new.conditions) {
             let why = of(new, READY).map(|(_, message)| message).unwrap_or_default();
+            let why = if why.is_empty() { "the space cannot be used at present".to_owned() } else { why };
             self.events.warning(&object, "NotReady", why);
         }
     }
@@ -164,7 +177,7 @@ impl Manager {
                 }
                 Outcome::Done { remark } => trouble.push(format!("hook {hook}: {remark}")),
                 Outcome::Failed { why } => trouble.push(format!("hook {hook}: {why}")),
-                Outcome::NotReady { .. } | Outcome::Missing { .. } => {}
+                Outcome::NotReady { .. } | Outcome::Missing { .. } | Outcome::Interrupted => {}
             }
         }
         let trouble = (!trouble.is_empty()).then(|| trouble.join("; "));
@@ -178,30 +191,28 @@ impl Manager {
         }
     }
 
-    /// Creates the namespace of a ControlPlane unless it is there. Returns why it cannot be used, if so.
+    /// Creates the namespace of a ControlPlane unless it is there. Returns why it cannot be used, if so. The namespaces of
+    /// ControlPlanes are followed, so a change of one causes a pass.
     pub(crate) async fn namespace(&self, plane: &ControlPlane) -> Result<Option<String>, kube::Error> {
         let gvr = Gvr::new("", "v1", "namespaces");
         let name = plane.metadata.name.as_deref().unwrap_or_default();
         let namespace = namespace_of(name);
-        if namespace == "kube-system" {
-            return Ok(Some(
-                "namespace kube-system is not for ControlPlanes; choose another name".to_owned(),
-            ));
-        }
         let Some(found) = self.rest.find::<Value>(&gvr, "", &namespace).await? else {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
                 "labels": {SYSTEM_LABEL: "true", OWNED: name}, "ownerReferences": owner(plane)}});
             self.rest.create_missing(&gvr, "", &object).await?;
             return Ok(None);
         };
-        let going = found.pointer("/metadata/deletionTimestamp").is_some();
-        let owners = found.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let of_another = owners
-            .into_iter()
-            .flatten()
-            .any(|one| one["kind"] == "ControlPlane" && one["uid"].as_str() != plane.metadata.uid.as_deref());
-        Ok((going || of_another)
-            .then(|| format!("namespace {namespace} of an earlier ControlPlane is still being deleted")))
+        Ok(match tenure(&found, plane) {
+            Tenure::Own => None,
+            Tenure::OfAnother => {
+                Some(format!("namespace {namespace} of an earlier ControlPlane is still being deleted"))
+            }
+            Tenure::Foreign => Some(format!(
+                "namespace {namespace} was there before and belongs to something else; choose another name, or let this \
+                 ControlPlane use it: kubectl label namespace {namespace} {OWNED}={name}"
+            )),
+        })
     }
 
     /// Creates a Secret of a ControlPlane, or corrects its data.
@@ -227,13 +238,53 @@ impl Manager {
     /// Says in the status of a hook whether it can be used (SP-024).
     async fn check_hook(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(hook) = self.hooks.get("", name) else { return Ok(Next::OnChange) };
-        let status = hook_status(&hook, Timestamp::now());
+        let checked = hook.clone();
+        let judged = tokio::task::spawn_blocking(move || hook_status(&checked, Timestamp::now())).await;
+        let status = match judged {
+            Ok(status) => status,
+            Err(error) => {
+                tracing::error!(hook = name, %error, "a hook could not be checked");
+                return Ok(Next::Retry);
+            }
+        };
         if hook.status.as_ref() != Some(&status) {
             let patch = json!({"metadata": {"uid": hook.metadata.uid}, "status": status});
             self.rest.merge_status::<Value>(&hooks_gvr(), "", name, &patch).await?;
         }
         Ok(Next::OnChange)
     }
+}
+
+/// Whose a namespace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tenure {
+    /// This ControlPlane may use it.
+    Own,
+    /// It goes, or is of another ControlPlane, which is gone or will be.
+    OfAnother,
+    /// It is no ControlPlane's.
+    Foreign,
+}
+
+/// Decides whether a ControlPlane may use the namespace of its name. Its Secrets and the objects of its hooks go there, so it must be
+/// the ControlPlane's by owner reference, as KubeFlex and this manager make it, or given to it by its label. `kube-system` is never
+/// given away.
+fn tenure(namespace: &Value, plane: &ControlPlane) -> Tenure {
+    let metadata = &namespace["metadata"];
+    let owners: Vec<&Value> = metadata["ownerReferences"].as_array().into_iter().flatten().collect();
+    let is_ours = |one: &&Value| one["uid"].as_str() == plane.metadata.uid.as_deref();
+    let of_planes = |one: &&Value| one["kind"] == "ControlPlane";
+    if metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        return Tenure::OfAnother;
+    }
+    if owners.iter().any(is_ours) {
+        return Tenure::Own;
+    }
+    if owners.iter().any(of_planes) {
+        return Tenure::OfAnother;
+    }
+    let given = metadata["labels"][OWNED].as_str() == plane.metadata.name.as_deref();
+    if given && metadata["name"] != "kube-system" { Tenure::Own } else { Tenure::Foreign }
 }
 
 fn hook_status(hook: &PostCreateHook, now: Timestamp) -> ControlPlaneStatus {
@@ -254,4 +305,36 @@ pub(crate) fn shown(plane: &ControlPlane) -> Value {
     json!({"apiVersion": planes().api_version(), "kind": "ControlPlane", "metadata": {
         "name": plane.metadata.name, "uid": plane.metadata.uid,
         "resourceVersion": plane.metadata.resource_version}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SP-030: a namespace that was there before is used only if somebody gave it to the ControlPlane.
+    #[test]
+    fn sp_030_whose_a_namespace_is() {
+        let plane = json!({"metadata": {"name": "a", "uid": "u1"}, "spec": {"type": "k8s"}});
+        let plane: ControlPlane = serde_json::from_value(plane).unwrap();
+        let owner = |kind: &str, uid: &str| json!([{"kind": kind, "uid": uid, "name": "a"}]);
+        for (metadata, expected) in [
+            (json!({"name": "a-system", "ownerReferences": owner("ControlPlane", "u1")}), Tenure::Own),
+            (json!({"name": "a-system", "ownerReferences": owner("ControlPlane", "u0")}), Tenure::OfAnother),
+            (
+                json!({"name": "a-system", "ownerReferences": owner("ControlPlane", "u0"), "labels": {OWNED: "a"}}),
+                Tenure::OfAnother,
+            ),
+            (
+                json!({"name": "a-system", "ownerReferences": owner("ControlPlane", "u1"), "deletionTimestamp": "t"}),
+                Tenure::OfAnother,
+            ),
+            (json!({"name": "a-system"}), Tenure::Foreign),
+            (json!({"name": "a-system", "ownerReferences": owner("Team", "u1x")}), Tenure::Foreign),
+            (json!({"name": "a-system", "labels": {OWNED: "b"}}), Tenure::Foreign),
+            (json!({"name": "a-system", "labels": {OWNED: "a"}}), Tenure::Own),
+            (json!({"name": "kube-system", "labels": {OWNED: "a"}}), Tenure::Foreign),
+        ] {
+            assert_eq!(tenure(&json!({"metadata": metadata}), &plane), expected, "{metadata}");
+        }
+    }
 }

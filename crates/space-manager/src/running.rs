@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use apis::tenancy::{ControlPlane, PostCreateHook};
 use runtime::{Next, Source};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::hooks::apply::{Applied, Target};
 use crate::hooks::builtin::{self, Wanted};
 use crate::hooks::readiness::{State, makes_pods};
-use crate::hooks::render::render;
+use crate::hooks::render::{Budget, RenderError, check_all, render};
 use crate::hooks::{self, Outcome, Use, Vars};
 use crate::its::{Candidate, ITS_NAME, NoIts, choose};
 use crate::manager::Manager;
-use crate::names::{APPLY_TO, REAPPLIED, REAPPLY, SYSTEM_LABEL, namespace_of};
+use crate::names::{APPLY_TO, REAPPLIED, REAPPLY, SYSTEM_LABEL};
 use crate::spaces::{Component, ComponentState, Spaces};
 
 /// Message about objects that would make pods where nothing runs them (SP-068).
@@ -37,14 +37,18 @@ impl Manager {
         let mut next = Next::OnChange;
         for one in hooks::uses(&plane.spec) {
             let hook = self.hooks.get("", one.hook);
-            let outcome = self.run_hook(&plane, &one, hook.as_deref(), again.is_some(), &mut labels).await;
+            let outcome = self.run_hook(&plane, &one, hook.as_ref(), again.is_some(), &mut labels).await;
+            let interrupted = outcome == Outcome::Interrupted;
             match &outcome {
                 Outcome::Failed { .. } => next = Next::Retry,
                 Outcome::Missing { .. } => self.remember(&name, |one| one.wants_its = true),
                 Outcome::NotReady { .. } => self.remember(&name, |one| one.awaits_objects = true),
-                Outcome::Done { .. } => {}
+                Outcome::Done { .. } | Outcome::Interrupted => {}
             }
             outcomes.push((one.hook.to_owned(), outcome));
+            if interrupted {
+                return Ok(Ran { outcomes, next: Next::OnChange });
+            }
         }
         labels.remove(SYSTEM_LABEL);
         let failed = |(_, outcome): &(String, Outcome)| matches!(outcome, Outcome::Failed { .. });
@@ -76,7 +80,7 @@ impl Manager {
         &self,
         plane: &ControlPlane,
         one: &Use<'_>,
-        hook: Option<&PostCreateHook>,
+        hook: Option<&Arc<PostCreateHook>>,
         again: bool,
         labels: &mut BTreeMap<String, String>,
     ) -> Outcome {
@@ -86,7 +90,7 @@ impl Manager {
             Ok(components) => components,
             Err(error) => return Outcome::Failed { why: error.to_string() },
         };
-        let vars = hooks::vars(plane, one, hook);
+        let vars = hooks::vars(plane, one, hook.map(Arc::as_ref));
         let own_labels = || hook.and_then(|hook| hook.metadata.labels.clone()).unwrap_or_default();
         let outcome = match (components, spaces) {
             (Some(components), Some(spaces)) => {
@@ -162,7 +166,7 @@ impl Manager {
         &self,
         plane: &ControlPlane,
         one: &Use<'_>,
-        hook: &PostCreateHook,
+        hook: &Arc<PostCreateHook>,
         vars: Vars,
         again: bool,
     ) -> Outcome {
@@ -179,24 +183,31 @@ impl Manager {
         }
     }
 
-    /// Applies the templates unless they are applied already, and looks at the objects if anybody waits for them.
+    /// Applies the templates unless they are applied already, and looks at the objects if anybody waits for them. All templates
+    /// are checked before the first object is applied. One object is in memory at a time.
     async fn apply_templates(
         &self,
         plane: &ControlPlane,
-        hook: &PostCreateHook,
+        hook: &Arc<PostCreateHook>,
         vars: Vars,
         is_applied: bool,
         waits: bool,
     ) -> Result<Outcome, String> {
-        let name = plane.metadata.name.as_deref().unwrap_or_default();
-        let target = self.target(name, hook).await?;
+        let target = self.target(plane, hook).await?;
         let vars = Arc::new(vars);
-        let rendered = hook.spec.templates.iter().enumerate();
-        let rendered: Vec<_> = rendered
-            .map(|(index, template)| render(index, template, &vars).map_err(|error| error.to_string()))
-            .collect::<Result<_, _>>()?;
+        let (all, known) = (hook.clone(), vars.clone());
+        rendering(move || check_all(&all.spec.templates, &known)).await?;
         let (mut not_ready, mut without_pods) = (Vec::new(), Vec::new());
-        for mut object in rendered {
+        for index in 0..hook.spec.templates.len() {
+            if self.is_going(plane) {
+                return Ok(Outcome::Interrupted);
+            }
+            let (all, known) = (hook.clone(), vars.clone());
+            let mut object = rendering(move || {
+                let template = all.spec.templates.get(index).unwrap_or(&Value::Null);
+                render(index, template, &known, &mut Budget::of_a_hook())
+            })
+            .await?;
             let at = target.place(&mut object).await.map_err(|error| error.to_string())?;
             if !is_applied {
                 target.apply(&at, &object).await.map_err(|error| error.to_string())?;
@@ -225,13 +236,22 @@ impl Manager {
         Ok(Outcome::Done { remark })
     }
 
-    async fn target(&self, plane: &str, hook: &PostCreateHook) -> Result<Target, String> {
+    /// Returns whether a ControlPlane is being deleted, or gone. Costs no request.
+    fn is_going(&self, plane: &ControlPlane) -> bool {
+        let known = self.planes.get("", plane.metadata.name.as_deref().unwrap_or_default());
+        known.is_none_or(|known| {
+            known.metadata.uid != plane.metadata.uid || known.metadata.deletion_timestamp.is_some()
+        })
+    }
+
+    async fn target(&self, plane: &ControlPlane, hook: &PostCreateHook) -> Result<Target, String> {
+        let name = plane.metadata.name.as_deref().unwrap_or_default();
         let annotations = hook.metadata.annotations.as_ref();
         match annotations.and_then(|all| all.get(APPLY_TO)).map(String::as_str) {
-            None | Some("host") => Ok(Target::hosting(&self.rest, &self.mapper, namespace_of(plane))),
+            None | Some("host") => Ok(Target::hosting(&self.rest, &self.mapper, plane)),
             Some("space") => match &self.config.spaces {
                 Some(spaces) => {
-                    spaces.client(plane).await.map(Target::space).map_err(|error| error.to_string())
+                    spaces.client(name).await.map(Target::space).map_err(|error| error.to_string())
                 }
                 None => Err(format!("annotation {APPLY_TO}: this process runs no embedded spaces")),
             },
@@ -243,6 +263,14 @@ impl Manager {
     fn follow(&self, at: &Applied) {
         self.awaited.start(Source::all(at.mapped.gvr.clone()).metadata());
     }
+}
+
+/// Runs a rendering on a thread that may be busy for a while.
+async fn rendering<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RenderError> + Send + 'static,
+) -> Result<T, String> {
+    let rendered = tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?;
+    rendered.map_err(|error| error.to_string())
 }
 
 /// The value of the annotation that asks for all hooks to be run once more, if it was not handled yet (SP-021).

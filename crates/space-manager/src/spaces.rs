@@ -23,6 +23,8 @@ pub enum Role {
 pub struct Access {
     /// URL of the API server.
     pub url: String,
+    /// The TLS server name that leads to the space also where a program loses the path of the URL (SP-056).
+    pub server_name: Option<String>,
     /// CA of the address, PEM.
     pub ca_pem: String,
     /// The administrator's certificate, PEM.
@@ -72,12 +74,22 @@ pub struct SpacesError(pub String);
 /// The embedded spaces of a process. Every method may be called again after a crash or for something that is done
 /// already.
 pub trait Spaces: Send + Sync + 'static {
-    /// Starts a space, which is created if there is none, and returns once it serves.
-    fn open<'a>(&'a self, space: &'a str, role: Role) -> BoxFuture<'a, Result<Access, SpacesError>>;
+    /// Starts the space of the ControlPlane with the UID `owner`, which is created if there is none, and returns once it serves.
+    /// Data of another ControlPlane of that name is set aside first, and never served again (SP-045).
+    fn open<'a>(
+        &'a self,
+        space: &'a str,
+        owner: &'a str,
+        role: Role,
+    ) -> BoxFuture<'a, Result<Access, SpacesError>>;
     /// Stops a space and its components, and keeps its data.
     fn suspend<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>>;
-    /// Stops a space and its components, and removes its data and keys. Returns once they are gone from the disk.
-    fn delete<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>>;
+    /// Stops the space of the ControlPlane with the UID `owner` and its components, and removes its data and keys. Returns once
+    /// they are gone from the disk. Data of another ControlPlane of that name is set aside.
+    fn delete<'a>(&'a self, space: &'a str, owner: &'a str) -> BoxFuture<'a, Result<(), SpacesError>>;
+    /// No ControlPlane has this name any more. If its space is still there, because somebody removed the finalizer by force, it is
+    /// stopped, and its data and keys are set aside.
+    fn abandoned<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>>;
     /// Starts a component for a space that serves. Does not wait until the component is ready.
     fn run<'a>(
         &'a self,

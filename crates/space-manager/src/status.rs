@@ -115,6 +115,7 @@ impl<'a> Hooks<'a> {
                     hooks.completed = false;
                     hooks.missing.push(format!("hook {name}: {why}"));
                 }
+                Outcome::Interrupted => hooks.completed = false,
                 Outcome::Failed { why } => {
                     hooks.completed = false;
                     hooks.failures.push(format!("hook {name}: {why}"));

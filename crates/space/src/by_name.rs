@@ -24,12 +24,12 @@ impl fmt::Debug for ByName {
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let (default, names) = self.certificate.current();
-        // Only names of spaces that exist, so that nobody can make this process issue certificates without end.
-        let name = hello.server_name().map(str::to_ascii_lowercase);
-        let name =
-            name.filter(|name| space_of_host(name).is_some_and(|space| self.router.serves_by_name(&space)));
-        let own = name.and_then(|name| names.of(&name, &default));
+        let (default, issuer) = self.certificate.current();
+        let own = issuer.zip(hello.server_name()).and_then(|(issuer, name)| {
+            let name = name.to_ascii_lowercase();
+            // Only names of spaces that exist, so that nobody can make this process issue certificates without end.
+            self.router.names_of(&space_of_host(&name)?)?.of(&name, &default, &issuer)
+        });
         Some(own.unwrap_or(default))
     }
 }

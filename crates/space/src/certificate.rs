@@ -2,7 +2,7 @@
 //!
 //! A wildcard `*.localhost` is refused by OpenSSL and others, and one certificate with the names of a thousand spaces would
 //! make every handshake heavy. So each space has a certificate of its own, issued when a client first asks for it and kept
-//! in memory, with the key and the CA of the installation's certificate.
+//! in memory as long as the space is served, with the key and the CA of the installation's certificate.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,17 +14,15 @@ use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::pki::{NameIssuer, PkiError, Serving};
+use crate::pki::{NameIssuer, Serving};
 
-/// The serving certificate, and those of the server names of spaces. New connections use a replacement at once.
-#[derive(Debug)]
+/// The serving certificate, and the issuer of those of the server names of spaces. New connections use a replacement at once.
 pub struct Certificate(ArcSwap<Shown>);
 
 /// What is shown to clients until the next replacement.
-#[derive(Debug)]
 struct Shown {
     default: Arc<CertifiedKey>,
-    names: Arc<NameCertificates>,
+    issuer: Option<Arc<NameIssuer>>,
 }
 
 impl Shown {
@@ -37,7 +35,7 @@ impl Shown {
         key: &PrivateKeyDer<'static>,
         names: Option<NameIssuer>,
     ) -> Result<Self, rustls::Error> {
-        Ok(Self { default: Arc::new(certified(chain, key)?), names: Arc::new(NameCertificates::new(names)) })
+        Ok(Self { default: Arc::new(certified(chain, key)?), issuer: names.map(Arc::new) })
     }
 }
 
@@ -83,10 +81,17 @@ impl Certificate {
         Ok(())
     }
 
-    /// The certificate for clients that ask for no name of a space, and those for the others.
-    pub(crate) fn current(&self) -> (Arc<CertifiedKey>, Arc<NameCertificates>) {
+    /// The certificate for clients that ask for no name of a space, and the issuer of those for the others. Without an
+    /// issuer there are none: the certificate is not one of ours.
+    pub(crate) fn current(&self) -> (Arc<CertifiedKey>, Option<Arc<NameIssuer>>) {
         let shown = self.0.load();
-        (shown.default.clone(), shown.names.clone())
+        (shown.default.clone(), shown.issuer.clone())
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate").finish_non_exhaustive()
     }
 }
 
@@ -98,39 +103,37 @@ fn certified(
     CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider)
 }
 
-/// Issues and keeps the certificates of server names.
-pub(crate) struct NameCertificates {
-    issuer: Option<NameIssuer>,
-    issued: Mutex<HashMap<String, Arc<CertifiedKey>>>,
+/// The certificates of the server names of one space. They go with it.
+#[derive(Default)]
+pub(crate) struct ServerNames(Mutex<HashMap<String, Issued>>);
+
+struct Issued {
+    /// The serving certificate at that time. After its replacement a new certificate is issued.
+    with: Arc<CertifiedKey>,
+    certificate: Arc<CertifiedKey>,
 }
 
-impl NameCertificates {
-    /// Without an issuer there are none: the certificate is not one of ours.
-    pub(crate) fn new(issuer: Option<NameIssuer>) -> Self {
-        Self { issuer, issued: Mutex::default() }
-    }
-
+impl ServerNames {
     /// The certificate for a name; `default` has the key. `None` if it cannot be issued.
-    pub(crate) fn of(&self, name: &str, default: &CertifiedKey) -> Option<Arc<CertifiedKey>> {
-        if let Some(issued) = self.issued.lock().get(name) {
-            return Some(issued.clone());
+    pub(crate) fn of(
+        &self,
+        name: &str,
+        default: &Arc<CertifiedKey>,
+        issuer: &NameIssuer,
+    ) -> Option<Arc<CertifiedKey>> {
+        if let Some(issued) = self.0.lock().get(name).filter(|issued| Arc::ptr_eq(&issued.with, default)) {
+            return Some(issued.certificate.clone());
         }
-        let issue = |issuer: &NameIssuer| -> Result<_, PkiError> { issuer.issue(name, SystemTime::now()) };
-        let certificate = match issue(self.issuer.as_ref()?) {
+        let certificate = match issuer.issue(name, SystemTime::now()) {
             Ok(certificate) => certificate,
             Err(error) => {
                 tracing::warn!(name, %error, "issuing the certificate of a server name");
                 return None;
             }
         };
-        let issued = Arc::new(CertifiedKey::new(vec![certificate], default.key.clone()));
-        self.issued.lock().insert(name.to_owned(), issued.clone());
-        Some(issued)
-    }
-}
-
-impl fmt::Debug for NameCertificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NameCertificates").field("issued", &self.issued.lock().len()).finish_non_exhaustive()
+        let certificate = Arc::new(CertifiedKey::new(vec![certificate], default.key.clone()));
+        let issued = Issued { with: default.clone(), certificate: certificate.clone() };
+        self.0.lock().insert(name.to_owned(), issued);
+        Some(certificate)
     }
 }

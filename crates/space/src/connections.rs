@@ -1,15 +1,17 @@
 //! How many connections are served at once, in all and from one client address (AS-070).
 //!
 //! Until a request on it has been authenticated, a connection is *unknown*. An address has few of these, and each must become
-//! known or end within [`UNKNOWN_TIME`]: so nobody without a credential keeps others out, whatever he sends or does not send.
+//! known or end within [`UNKNOWN_TIME`]. If an address has as many as it may have, its oldest unknown connection gives way to a
+//! new one. So nobody without a credential keeps others out, not even those who share an address.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 /// Most connections that are served at once, if the process may open as many files.
 const MOST: usize = 16_384;
@@ -48,40 +50,61 @@ pub(crate) fn raise_file_limit() -> u64 {
 /// The connections of a listener.
 pub(crate) struct Connections {
     limits: ConnectionLimits,
-    addresses: Mutex<HashMap<IpAddr, Counts>>,
+    state: Mutex<State>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Counts {
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// Addresses without a connection have no entry.
+    addresses: HashMap<IpAddr, Share>,
+}
+
+/// The connections of one address.
+#[derive(Default)]
+struct Share {
     all: usize,
-    unknown: usize,
+    /// The unknown ones, the oldest first. A token is cancelled when its connection must give way.
+    unknown: BTreeMap<u64, CancellationToken>,
 }
 
 /// A connection that counts. Dropping it frees its place.
 pub(crate) struct Admitted {
     connections: Arc<Connections>,
     address: IpAddr,
-    known: AtomicBool,
+    number: u64,
+    displaced: CancellationToken,
+    /// Cancelled when a request has been authenticated.
+    known: CancellationToken,
     /// Requests that have no response yet.
     unanswered: AtomicUsize,
 }
 
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits) -> Self {
-        Self { limits, addresses: Mutex::default() }
+        Self { limits, state: Mutex::default() }
     }
 
-    /// Counts a connection from an address; `None` if the address has too many.
+    /// Counts a connection from an address. `None`: the address has too many, and none is unknown.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
         let address = subscriber(address);
-        let mut addresses = self.addresses.lock();
-        let counts = addresses.get(&address).copied().unwrap_or_default();
-        if counts.all >= self.limits.per_address || counts.unknown >= self.limits.unknown_per_address {
-            return None;
+        let displaced = CancellationToken::new();
+        let mut state = self.state.lock();
+        let share = state.addresses.entry(address).or_default();
+        if share.all >= self.limits.per_address || share.unknown.len() >= self.limits.unknown_per_address {
+            // The oldest has had the longest time to show a credential.
+            let (_, oldest) = share.unknown.pop_first()?;
+            oldest.cancel();
+            share.all -= 1;
         }
-        addresses.insert(address, Counts { all: counts.all + 1, unknown: counts.unknown + 1 });
-        let (known, unanswered) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Some(Admitted { connections: self.clone(), address, known, unanswered })
+        state.next += 1;
+        let number = state.next;
+        let share = state.addresses.entry(address).or_default();
+        share.all += 1;
+        share.unknown.insert(number, displaced.clone());
+        drop(state);
+        let (known, unanswered) = (CancellationToken::new(), AtomicUsize::new(0));
+        Some(Admitted { connections: self.clone(), address, number, displaced, known, unanswered })
     }
 }
 
@@ -94,30 +117,29 @@ impl Admitted {
     /// The request has a response; `known`: its client was authenticated.
     pub(crate) fn answered(&self, known: bool) {
         self.unanswered.fetch_sub(1, Ordering::Relaxed);
-        if known && !self.known.swap(true, Ordering::Relaxed) {
-            self.change(|counts| counts.unknown -= 1);
+        if known && !self.known.is_cancelled() {
+            self.known.cancel();
+            let mut state = self.connections.state.lock();
+            if let Some(share) = state.addresses.get_mut(&self.address) {
+                share.unknown.remove(&self.number);
+            }
         }
+    }
+
+    /// Waits until the connection has to give way to a newer one of its address.
+    pub(crate) async fn displaced(&self) {
+        self.displaced.cancelled().await;
     }
 
     /// Waits until the connection has had its time and is still unknown. Never returns for one that is known.
     pub(crate) async fn expires(&self) {
         loop {
-            tokio::time::sleep(UNKNOWN_TIME).await;
-            if self.known.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
+            tokio::select! {
+                () = self.known.cancelled() => std::future::pending::<()>().await,
+                () = tokio::time::sleep(UNKNOWN_TIME) => {}
             }
             if self.unanswered.load(Ordering::Relaxed) == 0 {
                 return;
-            }
-        }
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Counts)) {
-        let mut addresses = self.connections.addresses.lock();
-        if let Some(counts) = addresses.get_mut(&self.address) {
-            change(counts);
-            if counts.all == 0 {
-                addresses.remove(&self.address);
             }
         }
     }
@@ -125,17 +147,27 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let unknown = usize::from(!self.known.load(Ordering::Relaxed));
-        self.change(|counts| {
-            counts.all -= 1;
-            counts.unknown -= unknown;
-        });
+        if self.displaced.is_cancelled() {
+            return;
+        }
+        let mut state = self.connections.state.lock();
+        if let Some(share) = state.addresses.get_mut(&self.address) {
+            share.all -= 1;
+            share.unknown.remove(&self.number);
+            if share.all == 0 {
+                state.addresses.remove(&self.address);
+            }
+        }
     }
 }
 
-/// What one subscriber has: an IPv4 address, or an IPv6 network of 64 bits.
+/// What one subscriber has: an IPv4 address, or an IPv6 network of 64 bits. The machine itself has all of loopback.
 fn subscriber(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
+    let address = address.to_canonical();
+    if address.is_loopback() {
+        return IpAddr::V4(Ipv4Addr::LOCALHOST);
+    }
+    match address {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         v4 @ IpAddr::V4(_) => v4,
     }
@@ -149,25 +181,34 @@ mod tests {
         Arc::new(Connections::new(ConnectionLimits { most: 10, per_address: 3, unknown_per_address: 2 }))
     }
 
-    /// AS-070: an address has a share of the connections, and a smaller one of those without an authenticated request.
+    /// AS-070: an address has a share of the connections, and a smaller one of those without an authenticated request, of
+    /// which the oldest gives way.
     #[test]
     fn as_070_an_address_has_a_share_of_the_connections() {
         let (connections, address) = (connections(), "192.0.2.1".parse().unwrap());
         let admit = || connections.admit(address);
+        let is_displaced = |connection: &Admitted| connection.displaced.is_cancelled();
         let first = admit().unwrap();
+        let other = connections.admit("192.0.2.2".parse().unwrap()).unwrap();
         let second = admit().unwrap();
-        assert!(admit().is_none(), "two are unknown");
-        assert!(connections.admit("192.0.2.2".parse().unwrap()).is_some(), "another address");
-        for known in [false, true, true] {
-            first.begin();
-            first.answered(known);
-        }
         let third = admit().unwrap();
-        second.begin();
-        second.answered(true);
-        assert!(admit().is_none(), "three in all");
-        drop((first, second, third));
-        assert!(connections.addresses.lock().is_empty());
+        assert!(is_displaced(&first) && !is_displaced(&second), "two are unknown, the oldest gives way");
+        assert!(!is_displaced(&other), "another address");
+        for known in [false, true, true] {
+            second.begin();
+            second.answered(known);
+        }
+        let fourth = admit().unwrap();
+        assert!(!is_displaced(&second) && !is_displaced(&third));
+        let fifth = admit().unwrap();
+        assert!(is_displaced(&third) && !is_displaced(&second), "three in all; a known one stays");
+        for connection in [&fourth, &fifth] {
+            connection.begin();
+            connection.answered(true);
+        }
+        assert!(admit().is_none(), "three in all, and all are known");
+        drop((first, second, third, fourth, fifth, other));
+        assert!(connections.state.lock().addresses.is_empty());
     }
 
     /// AS-070: addresses that belong to one subscriber count together.
@@ -177,6 +218,10 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_eq!(of("127.0.0.1"), of("127.99.3.4"));
+        assert_eq!(of("127.0.0.1"), of("::1"));
+        assert_eq!(of("127.0.0.1"), of("::ffff:127.0.0.2"));
+        assert_ne!(of("::1"), of("::2"));
     }
 
     /// AS-070: an unknown connection has an end, but not while a request is being answered.

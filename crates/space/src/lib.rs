@@ -15,12 +15,18 @@ mod certificate;
 mod connections;
 pub mod controllers;
 mod follow;
+mod host;
 mod kinds;
 pub mod listener;
 mod local;
 pub mod pki;
+mod route;
 mod router;
 mod space;
+#[cfg(test)]
+mod testing;
+mod timer;
+mod tls;
 mod unread;
 pub mod workloads;
 

@@ -7,38 +7,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::authn::version_1;
-use apiserver::health;
 use apiserver::identity::{Caller, KnownCaller};
-use apiserver::response::{self, Body};
+use apiserver::response::Body;
+use apiserver::server::ConnectionDownloads;
 use futures::future::BoxFuture;
-use http::uri::{PathAndQuery, Uri};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::Service as _;
 
-use crate::addressed::{Addressed, Misdirected, addressed, server_name};
 use crate::by_name::ByName;
 use crate::connections::{Admitted, ConnectionLimits, Connections, raise_file_limit};
-use crate::unread::Unread;
+use crate::route::route;
+use crate::timer::PatientTimer;
+use crate::tls::server_config;
 
 pub use crate::certificate::Certificate;
 pub use crate::router::Router;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Seconds after which clients of a stopped space may try again.
-const PAUSED_RETRY: u16 = 10;
 /// How long connections may take to end after all spaces have stopped.
 const DRAIN: Duration = Duration::from_secs(4);
 
@@ -87,7 +80,7 @@ impl Listener {
         drain: CancellationToken,
     ) -> Result<(), rustls::Error> {
         let by_name = ByName { certificate, router: router.clone() };
-        let acceptor = TlsAcceptor::from(Arc::new(tls(Arc::new(by_name))?));
+        let acceptor = TlsAcceptor::from(Arc::new(server_config(Arc::new(by_name))?));
         let limits = ConnectionLimits::for_files(raise_file_limit());
         let permits = Arc::new(Semaphore::new(limits.most));
         let open = Arc::new(Connections::new(limits));
@@ -148,6 +141,7 @@ async fn connection(
     let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
     let tls = tokio::select! {
         () = stop.cancelled() => return,
+        () = admitted.displaced() => return,
         done = handshake => match done {
             Ok(Ok(tls)) => tls,
             Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake"),
@@ -161,7 +155,10 @@ async fn connection(
     let sni: Option<Arc<str>> = tls.get_ref().1.server_name().map(Into::into);
     let admitted = Arc::new(admitted);
     let counted = admitted.clone();
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+    let downloads = Arc::new(ConnectionDownloads::default());
+    let unread = downloads.clone();
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(downloads.clone());
         let (router, caller, sni) = (router.clone(), caller.clone(), sni.clone());
         let unanswered = Unanswered::begin(counted.clone());
         async move {
@@ -171,20 +168,30 @@ async fn connection(
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    builder.http1().timer(PatientTimer).header_read_timeout(HEADER_TIMEOUT);
     builder
         .http2()
-        .timer(TokioTimer::new())
+        .timer(PatientTimer)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20))
         .max_concurrent_streams(1000);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
     let mut connection = std::pin::pin!(connection);
+    let mut must_end = std::pin::pin!(async {
+        tokio::select! {
+            () = admitted.displaced() => "a newer connection of its address needs the place",
+            () = unread.stalled() => "the client does not read its responses",
+        }
+    });
     let outcome = tokio::select! {
         outcome = connection.as_mut() => outcome,
+        why = must_end.as_mut() => Err(why.into()),
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::select! {
+                outcome = connection => outcome,
+                why = must_end => Err(why.into()),
+            }
         }
         () = admitted.expires() => {
             connection.as_mut().graceful_shutdown();
@@ -222,515 +229,5 @@ impl Drop for Unanswered {
     }
 }
 
-async fn route(
-    router: &Router,
-    caller: Caller,
-    sni: Option<&str>,
-    mut request: Request<Incoming>,
-) -> Response<Body> {
-    let (mut service, prefix) = match router.find(sni, &request) {
-        Ok(Some(found)) => found,
-        Ok(None) => return answer_outside_spaces(router, sni, &request),
-        Err(misdirected) => return misdirected_request(&misdirected),
-    };
-    if prefix > 0 {
-        match strip(request.uri(), prefix) {
-            Some(uri) => *request.uri_mut() = uri,
-            None => return space_not_found(&request),
-        }
-    }
-    request.extensions_mut().insert(caller);
-    let (request, unread) = Unread::lend(request);
-    let mut response = match service.call(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    };
-    unread.settle(&mut response).await;
-    response
-}
-
-/// Answers requests for the process, which are for its health only, and for spaces that do not exist.
-fn answer_outside_spaces<B>(router: &Router, sni: Option<&str>, request: &Request<B>) -> Response<Body> {
-    let uri = request.uri();
-    if let Ok(Addressed { space: Some(space), .. }) = addressed(sni, request) {
-        return if router.is_paused(&space) { space_paused() } else { space_not_found(request) };
-    }
-    let checks = router.checks(uri.path());
-    match health::answer(uri.path(), uri.query().unwrap_or_default(), &checks) {
-        Some(answer) => answer.map(Body::from),
-        None => space_not_found(request),
-    }
-}
-
-/// The answer of a space that is stopped for a while (SP-050).
-fn space_paused() -> Response<Body> {
-    let status = serde_json::json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "the space is stopped", "reason": "ServiceUnavailable",
-        "details": {"retryAfterSeconds": PAUSED_RETRY}, "code": 503,
-    });
-    let mut answer =
-        response::new(StatusCode::SERVICE_UNAVAILABLE, "application/json", format!("{status}\n"));
-    answer.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from(PAUSED_RETRY));
-    answer
-}
-
-/// The answer to a URL without the path of a space, or with an unknown space. It does not list the spaces, because the
-/// caller is not authenticated.
-fn space_not_found<B>(request: &Request<B>) -> Response<Body> {
-    let authority = request.uri().authority().map(http::uri::Authority::as_str);
-    let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let plain = |host: &&str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b".:-[]".contains(&b));
-    let host = authority.or(host).filter(plain).unwrap_or("HOST:PORT");
-    let message = format!(
-        "no space is served at this path; a space is served at https://{host}/spaces/<name>. Programs that replace the path of a \
-         server's URL, such as kubectl get --raw and kubectl proxy, need it in front: kubectl get --raw /spaces/<name>/version, or a \
-         kubeconfig whose cluster has tls-server-name: {}",
-        server_name("<name>")
-    );
-    refusal(StatusCode::NOT_FOUND, "NotFound", &message)
-}
-
-/// The answer to a request that names two spaces.
-fn misdirected_request(misdirected: &Misdirected) -> Response<Body> {
-    refusal(StatusCode::MISDIRECTED_REQUEST, "MisdirectedRequest", &misdirected.to_string())
-}
-
-fn refusal(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
-    let status = serde_json::json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "details": {}, "code": code.as_u16(),
-    });
-    response::new(code, "application/json", format!("{status}\n"))
-}
-
-/// The URI without the first `prefix` bytes of its path.
-fn strip(uri: &Uri, prefix: usize) -> Option<Uri> {
-    let path = uri.path().get(prefix..)?;
-    let path = if path.is_empty() { "/" } else { path };
-    let whole = match uri.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
-    };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(PathAndQuery::try_from(whole).ok()?);
-    Uri::from_parts(parts).ok()
-}
-
-fn tls(certificates: Arc<ByName>) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Arc::new(AnyClientCertificate(provider.clone()));
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(verifier)
-        .with_cert_resolver(certificates);
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-/// Accepts any client certificate whose key the client possesses. The required CA depends on the space, which is known
-/// only after the path is read; authentication verifies the chain there.
-#[derive(Debug)]
-struct AnyClientCertificate(Arc<rustls::crypto::CryptoProvider>);
-
-impl ClientCertVerifier for AnyClientCertificate {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        version_1::verify_handshake_tls12(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        version_1::verify_handshake_tls13(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::time::SystemTime;
-
-    use http_body_util::BodyExt as _;
-    use rustls::RootCertStore;
-    use rustls::pki_types::pem::PemObject;
-    use store::Engine;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    use rustls::pki_types::PrivateKeyDer;
-    use rustls::sign::CertifiedKey;
-
-    use super::*;
-    use crate::{Space, SpaceConfig, pki};
-
-    /// A space called `test`, in memory.
-    async fn space_in(data: &std::path::Path) -> Space {
-        let config = SpaceConfig {
-            name: "test",
-            data,
-            url: "https://127.0.0.1:9443/spaces/test".into(),
-            advertise: "127.0.0.1:9443".into(),
-        };
-        Space::start(&Engine::in_memory(), config).await.expect("a space")
-    }
-
-    fn roots(ca: &str) -> RootCertStore {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
-        roots
-    }
-
-    async fn open(
-        address: SocketAddr,
-        config: rustls::ClientConfig,
-    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let stream = TcpStream::connect(address).await?;
-        connector.connect(rustls::pki_types::ServerName::IpAddress(address.ip().into()), stream).await
-    }
-
-    /// A connection to the listener of a client with the CA.
-    async fn connected(address: SocketAddr, ca: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots(ca))
-            .with_no_client_auth();
-        open(address, config).await.unwrap()
-    }
-
-    /// The certificate that the listener shows to a client with the CA.
-    async fn shown(address: SocketAddr, ca: &str) -> CertificateDer<'static> {
-        let tls = connected(address, ca).await;
-        tls.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
-    }
-
-    /// SP-062: a renewed certificate is used without a restart, under the same CA.
-    #[tokio::test]
-    async fn sp_062_a_renewed_certificate_is_shown_at_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = pki::serving(dir.path(), &[], SystemTime::now()).unwrap();
-        let certificate = Arc::new(Certificate::new(&first).unwrap());
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let (address, stop) = (listener.address(), CancellationToken::new());
-        let serve =
-            listener.serve(certificate.clone(), Arc::default(), stop.clone(), CancellationToken::new());
-        let serving = tokio::spawn(serve);
-        assert_eq!(shown(address, &first.ca_pem).await, first.chain[0]);
-        // Replaces the certificate instead of waiting for its renewal.
-        std::fs::remove_file(dir.path().join("pki/serving.crt")).unwrap();
-        let second = pki::serving(dir.path(), &[], SystemTime::now()).unwrap();
-        certificate.replace(&second).unwrap();
-        assert_ne!(second.chain, first.chain);
-        assert_eq!(shown(address, &first.ca_pem).await, second.chain[0]);
-        stop.cancel();
-        serving.await.unwrap().unwrap();
-    }
-
-    /// A listener that serves the space `test`.
-    struct Served {
-        address: SocketAddr,
-        ca: String,
-        space: Space,
-        stop: CancellationToken,
-        drain: CancellationToken,
-        task: tokio::task::JoinHandle<Result<(), rustls::Error>>,
-    }
-
-    impl Served {
-        async fn start(data: &std::path::Path) -> Self {
-            let serving = pki::serving(data, &[], SystemTime::now()).unwrap();
-            let space = space_in(data).await;
-            let router = Arc::new(Router::default());
-            router.add("test", space.server().service());
-            let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-            let address = listener.address();
-            let (stop, drain) = (CancellationToken::new(), CancellationToken::new());
-            let certificate = Arc::new(Certificate::new(&serving).unwrap());
-            let task = tokio::spawn(listener.serve(certificate, router, stop.clone(), drain.clone()));
-            Self { address, ca: serving.ca_pem, space, stop, drain, task }
-        }
-
-        /// A connection with a version of TLS and a client certificate.
-        async fn connect(
-            &self,
-            version: &'static rustls::SupportedProtocolVersion,
-            shown: Arc<dyn rustls::client::ResolvesClientCert>,
-        ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            let builder = rustls::ClientConfig::builder_with_provider(provider)
-                .with_protocol_versions(&[version])
-                .unwrap()
-                .with_root_certificates(roots(&self.ca));
-            open(self.address, builder.with_client_cert_resolver(shown)).await
-        }
-
-        async fn stop(self) {
-            self.stop.cancel();
-            self.space.stop().await;
-            self.drain.cancel();
-            self.task.await.unwrap().unwrap();
-        }
-    }
-
-    /// AS-038: a request that is refused before its body is read leaves a connection that works.
-    #[tokio::test]
-    async fn as_038_a_refused_body_does_not_break_the_connection() {
-        let data = tempfile::tempdir().expect("a directory");
-        let served = Served::start(data.path()).await;
-        let mut tls = connected(served.address, &served.ca).await;
-        let body = vec![b' '; 1 << 20];
-        for _ in 0..3 {
-            let head = format!(
-                "POST /spaces/test/api/v1/namespaces/a/secrets HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
-                body.len()
-            );
-            tls.write_all(head.as_bytes()).await.unwrap();
-            tls.write_all(&body).await.unwrap();
-            tls.flush().await.unwrap();
-            let (answer, _) = answer_on(&mut tls).await;
-            assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
-            assert!(!answer.to_lowercase().contains("connection: close"), "{answer}");
-        }
-        drop(tls);
-        served.stop().await;
-    }
-
-    /// AS-061: a client certificate of X.509 version 1 is accepted, with either version of TLS and keys of either kind, but not
-    /// without its key.
-    #[tokio::test]
-    async fn as_061_a_client_may_show_a_certificate_of_version_1() {
-        macro_rules! pem {
-            ($name:literal) => {
-                include_str!(concat!("../../apiserver/src/authn/version_1/", $name))
-            };
-        }
-        let data = tempfile::tempdir().expect("a directory");
-        let keys = data.path().join("spaces/test");
-        std::fs::create_dir_all(&keys).unwrap();
-        std::fs::write(keys.join("client-ca.crt"), pem!("ca.crt")).unwrap();
-        std::fs::write(keys.join("client-ca.key"), pem!("ca.key")).unwrap();
-        let served = Served::start(data.path()).await;
-        let review = "POST /spaces/test/apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: a\r\n\
-            Content-Type: application/json\r\nContent-Length: 72\r\n\r\n\
-            {\"kind\":\"SelfSubjectReview\",\"apiVersion\":\"authentication.k8s.io/v1\"}    ";
-        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-            for (certificate, key) in
-                [(pem!("client.crt"), pem!("client.key")), (pem!("rsa.crt"), pem!("rsa.key"))]
-            {
-                let shown = runtime::tls::identity(certificate.as_bytes(), key.as_bytes()).unwrap();
-                let mut tls = served.connect(version, shown).await.unwrap();
-                tls.write_all(review.as_bytes()).await.unwrap();
-                let (head, body) = answer_on(&mut tls).await;
-                assert!(head.starts_with("HTTP/1.1 201 "), "{version:?}: {head}");
-                assert!(body.contains("\"username\":\"alice\"") && body.contains("\"devs\""), "{body}");
-            }
-            // With TLS 1.3 the client learns only when it reads that it was refused.
-            let stolen = Arc::new(Thief(certified_with(pem!("client.crt"), pem!("ca.key"))));
-            let refused = match served.connect(version, stolen).await {
-                Ok(mut tls) => tls.read_u8().await.is_err(),
-                Err(_) => true,
-            };
-            assert!(refused, "{version:?}: shown without its key");
-        }
-        served.stop().await;
-    }
-
-    /// Shows a certificate with the key of another one.
-    #[derive(Debug)]
-    struct Thief(Arc<CertifiedKey>);
-
-    impl rustls::client::ResolvesClientCert for Thief {
-        fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-            Some(self.0.clone())
-        }
-
-        fn has_certs(&self) -> bool {
-            true
-        }
-    }
-
-    fn certified_with(certificate: &str, key: &str) -> Arc<CertifiedKey> {
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-        let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
-        Arc::new(CertifiedKey::new(
-            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
-            key,
-        ))
-    }
-
-    /// Reads one answer with a `Content-Length`, and returns its head and its body.
-    async fn answer_on(tls: &mut tokio_rustls::client::TlsStream<TcpStream>) -> (String, String) {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(tls.read_u8().await.expect("an answer"));
-        }
-        let head = String::from_utf8(head).unwrap();
-        let length =
-            head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-        let mut body = vec![0; length.expect("a length")];
-        tls.read_exact(&mut body).await.unwrap();
-        (head, String::from_utf8(body).unwrap())
-    }
-
-    /// SP-055: the paths of a space begin after its name.
-    #[test]
-    fn sp_055_prefix_is_stripped() {
-        let cases = [
-            ("https://h:1/spaces/wds1/api/v1?watch=1", 12, "/api/v1?watch=1"),
-            ("/spaces/wds1", 12, "/"),
-            ("/spaces/wds1/api/v1/namespaces/a%2Fb", 12, "/api/v1/namespaces/a%2Fb"),
-        ];
-        for (uri, prefix, wanted) in cases {
-            let stripped = strip(&uri.parse().unwrap(), prefix).unwrap();
-            assert_eq!(stripped.path_and_query().unwrap().as_str(), wanted);
-        }
-    }
-
-    async fn ask(router: &Router, uri: &'static str) -> (u16, String) {
-        let request = Request::get(uri).header("host", "hub:9443").body(()).expect("a request");
-        let answer = answer_outside_spaces(router, None, &request);
-        let status = answer.status().as_u16();
-        let body = answer.into_body().collect().await.expect("a body").to_bytes();
-        (status, String::from_utf8_lossy(&body).into_owned())
-    }
-
-    /// SP-139: the process is ready when its spaces are, and names those that are not; stopping a space does not
-    /// affect liveness.
-    #[tokio::test]
-    async fn sp_139_the_process_is_ready_when_its_spaces_are() {
-        let data = tempfile::tempdir().expect("a directory");
-        let space = space_in(data.path()).await;
-        let router = Router::default();
-        router.add("test", space.server().service());
-        assert_eq!(ask(&router, "/readyz").await, (200, "ok".into()));
-        let verbose = "[+]ping ok\n[+]space/test ok\nreadyz check passed\n";
-        assert_eq!(ask(&router, "/readyz?verbose").await, (200, verbose.into()));
-        space.stop().await;
-        let unready = "[+]ping ok\n[-]space/test failed: reason withheld\nreadyz check failed\n";
-        assert_eq!(ask(&router, "/readyz").await, (500, unready.into()));
-        assert_eq!(ask(&router, "/livez").await, (200, "ok".into()));
-        assert_eq!(ask(&router, "/healthz").await, (200, "ok".into()));
-    }
-
-    /// SP-055, SP-065: outside the spaces nothing is served to anybody but the health of the process.
-    ///
-    /// CVE-2026-39429: kcp served its cache of all workspaces before it authenticated.
-    #[tokio::test]
-    async fn sp_065_cve_2026_39429_nothing_is_served_before_authentication() {
-        let data = tempfile::tempdir().expect("a directory");
-        let space = space_in(data.path()).await;
-        let router = Router::default();
-        router.add("test", space.server().service());
-        for path in [
-            "/",
-            "/api",
-            "/api/v1/secrets",
-            "/apis",
-            "/metrics",
-            "/version",
-            "/openapi/v2",
-            "/debug/pprof/",
-            "/logs",
-            "/spaces",
-            "/spaces/",
-            "/spaces//api",
-            "/spaces/none/api",
-            "/spaces/Test/api",
-            "/spaces/test%2fapi",
-            "/clusters/root/api",
-            "/services/cache/shards/root/clusters/root/apis",
-            "/services/apiexport/root/test/clusters/*/api/v1/configmaps",
-            "/register",
-            "/enroll",
-            "/control",
-        ] {
-            let (status, body) = ask(&router, path).await;
-            assert_eq!(status, 404, "{path}: {body}");
-        }
-        // In a space, callers without a credential read nothing but version and health.
-        for path in [
-            "/spaces/test/metrics",
-            "/spaces/test/api/v1/secrets",
-            "/spaces/test/apis",
-            "/spaces/test/openapi/v2",
-        ] {
-            let request = Request::get(path).body(()).expect("a request");
-            let (mut service, prefix) = router.find(None, &request).ok().flatten().expect("a space");
-            let request = Request::get(strip(&path.parse().unwrap(), prefix).unwrap());
-            let request = request.extension(Caller::Plain).body(http_body_util::Empty::<bytes::Bytes>::new());
-            let answer = service.call(request.expect("a request")).await.expect("an answer");
-            assert!(matches!(answer.status().as_u16(), 401 | 403), "{path}: {}", answer.status());
-        }
-        space.stop().await;
-    }
-
-    /// SP-050: a space that is stopped for a while says so, by path and by name; one that does not exist is not found.
-    #[tokio::test]
-    async fn sp_050_a_stopped_space_is_unavailable() {
-        let router = Router::default();
-        router.pause("wds1");
-        for (path, host, code) in [
-            ("/spaces/wds1/api", "127.0.0.1:9443", 503),
-            ("/api", "wds1.localhost:9443", 503),
-            ("/spaces/wds2/api", "127.0.0.1:9443", 404),
-            ("/api", "wds2.localhost:9443", 404),
-        ] {
-            let request = Request::get(path).header("host", host).body(()).expect("a request");
-            let answer = answer_outside_spaces(&router, None, &request);
-            assert_eq!(answer.status().as_u16(), code, "{host}{path}");
-            assert_eq!(answer.headers().contains_key("retry-after"), code == 503, "{host}{path}");
-        }
-        // Else clients by name would fail in the handshake, before they are told.
-        assert!(router.serves_by_name("wds1") && !router.serves_by_name("wds2"));
-    }
-
-    /// SP-055: a request without the path of a space is told the right form, and nothing about existing spaces.
-    #[tokio::test]
-    async fn sp_055_a_path_without_a_space_is_explained() {
-        let router = Router::default();
-        for (path, host, said) in [
-            ("/api", "hub:9443", "https://hub:9443/spaces/<name>"),
-            ("/spaces/no", "\"<b>", "https://HOST:PORT/spaces"),
-        ] {
-            let request = Request::get(path).header("host", host).body(()).expect("a request");
-            let answer = answer_outside_spaces(&router, None, &request);
-            assert_eq!(answer.status().as_u16(), 404);
-            let body = answer.into_body().collect().await.expect("a body").to_bytes();
-            let status: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
-            assert_eq!((&status["kind"], &status["code"]), (&"Status".into(), &404.into()));
-            let message = status["message"].as_str().expect("a message");
-            assert!(message.contains(said) && message.contains("--raw /spaces/<name>/version"), "{message}");
-        }
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -197,13 +197,31 @@ pub fn service_account_key(
     space: &str,
     make_key: impl FnOnce() -> Result<String, String>,
 ) -> Result<String, PkiError> {
-    let path = space_dir(data, space)?.join("sa.key");
-    if let Some(key) = read(&path)? {
+    if let Some(key) = made_service_account_key(data, space)? {
         return Ok(key);
     }
+    let path = space_dir(data, space)?.join("sa.key");
     let key = make_key().map_err(|why| PkiError::Broken { path: path.clone(), why })?;
     write(&path, &key)?;
     Ok(key)
+}
+
+/// The key that [`service_account_key`] has made, if it has made one.
+///
+/// # Errors
+/// The file cannot be read, or has no key. It is not replaced, because that would invalidate all tokens of the space.
+pub fn made_service_account_key(data: &Path, space: &str) -> Result<Option<String>, PkiError> {
+    let path = space_dir(data, space)?.join("sa.key");
+    let Some(key) = read(&path)? else { return Ok(None) };
+    match KeyPair::from_pem(&key) {
+        Ok(_) => Ok(Some(key)),
+        Err(error) => Err(PkiError::Broken {
+            path,
+            why: format!(
+                "{error}; restore it, or remove it: then a new key is made, and all tokens of service accounts of the space end"
+            ),
+        }),
+    }
 }
 
 fn space_dir(data: &Path, space: &str) -> Result<PathBuf, PkiError> {
@@ -235,10 +253,6 @@ impl Pair {
 /// decide.
 fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Result<Pair, PkiError> {
     let (cert_path, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
-    let known = match (read(&cert_path)?, read(&key_path)?) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        _ => None,
-    };
     let unusable = |path: &Path, why: &dyn std::fmt::Display| PkiError::Broken {
         path: path.to_owned(),
         why: format!(
@@ -246,11 +260,18 @@ fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Resu
              credentials"
         ),
     };
-    let key = match known {
-        None => KeyPair::generate()?,
-        Some((cert, key)) => {
-            let pair = KeyPair::from_pem(&key).map_err(|error| unusable(&key_path, &error))?;
+    let as_key = |key: &str| KeyPair::from_pem(key).map_err(|error| unusable(&key_path, &error));
+    let key = match (read(&cert_path)?, read(&key_path)?) {
+        (None, None) => KeyPair::generate()?,
+        // The key is written first. The process has died between both writes.
+        (None, Some(key)) => as_key(&key)?,
+        (Some(_), None) => return Err(unusable(&key_path, &"the file is missing")),
+        (Some(cert), Some(key)) => {
+            let pair = as_key(&key)?;
             let life = ValidityPeriod::of(&cert).ok_or_else(|| unusable(&cert_path, &"not a certificate"))?;
+            if !is_key_of(&pair, &cert) {
+                return Err(unusable(&key_path, &format_args!("it is not the key of {file}.crt")));
+            }
             if !life.term().is_over(now) {
                 return Ok(Pair { cert, key, term: life.term() });
             }
@@ -278,7 +299,8 @@ fn authority(dir: &Path, file: &str, common_name: &str, now: SystemTime) -> Resu
     Ok(Pair::new(ca.pem(), key_pem, now))
 }
 
-/// A leaf signed by `ca`. Created again if it is absent, not valid yet, near its end, or signed by another CA.
+/// A leaf signed by `ca`. Created again if it is absent, not valid yet, near its end, or signed by another CA, or if its key is
+/// not the one beside it: nothing depends on the key of a leaf.
 fn leaf(
     dir: &Path,
     file: &str,
@@ -291,10 +313,11 @@ fn leaf(
         && let Some(life) = ValidityPeriod::of(&cert)
         && is_signed_by(&cert, &ca.cert)
     {
-        if !life.term().is_over(now) {
+        if !KeyPair::from_pem(&key).is_ok_and(|key| is_key_of(&key, &cert)) {
+            tracing::warn!(path = %key_path.display(), "not the key of its certificate; both are made anew");
+        } else if !life.term().is_over(now) {
             return Ok(Pair { cert, key, term: life.term() });
-        }
-        if now < life.from {
+        } else if now < life.from {
             tracing::warn!(path = %cert_path.display(), "the certificate is not valid yet: it was made while the clock was ahead; made anew");
         }
     }
@@ -329,6 +352,13 @@ impl ValidityPeriod {
         let life = self.to.duration_since(self.from).unwrap_or_default();
         Term { from: self.from, until: self.from + life.mul_f64(RENEW_AT) }
     }
+}
+
+/// Whether the certificate (PEM) has the public part of the key.
+fn is_key_of(key: &KeyPair, certificate: &str) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(certificate.as_bytes()) else { return false };
+    x509_parser::parse_x509_certificate(&der)
+        .is_ok_and(|(_, certificate)| certificate.public_key().raw == key.subject_public_key_info())
 }
 
 fn is_signed_by(leaf: &str, ca: &str) -> bool {
@@ -387,8 +417,10 @@ fn private_dir(dir: &Path) -> Result<(), PkiError> {
 }
 
 fn read(path: &Path) -> Result<Option<String>, PkiError> {
-    match fs::read_to_string(path) {
-        Ok(text) => {
+    match fs::read(path) {
+        Ok(bytes) => {
+            // What is no text is no PEM either, and is refused or replaced as such.
+            let text = String::from_utf8_lossy(&bytes).into_owned();
             tighten(path, 0o600).map_err(|source| PkiError::File { path: path.to_owned(), source })?;
             Ok(Some(text))
         }
@@ -529,9 +561,66 @@ mod tests {
             fs::write(path, before).unwrap();
         }
         fs::remove_file(&cert).unwrap();
+        let again = serving(dir.path(), &[], now).unwrap();
+        assert!(is_signed_by(&pem_of(&first), &again.ca_pem), "a key without its certificate is used");
         fs::remove_file(&key).unwrap();
+        let error = serving(dir.path(), &[], now).err().unwrap().to_string();
+        assert!(error.contains("ca.key: the file is missing"), "{error}");
+        fs::remove_file(&cert).unwrap();
         let anew = serving(dir.path(), &[], now).unwrap();
         assert_ne!(anew.ca_pem, whole);
         assert_ne!(anew.chain, first.chain, "the old one was signed by the old CA");
+    }
+
+    fn pem_of(serving: &Serving) -> String {
+        use base64::Engine as _;
+        let der = base64::engine::general_purpose::STANDARD.encode(serving.chain[0].as_ref());
+        format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n")
+    }
+
+    /// What may be in the file of a key that is not the key: nothing, no text, another key.
+    fn wrong_keys() -> [Vec<u8>; 3] {
+        [Vec::new(), vec![0xff, 0xfe, 0], key().unwrap().into_bytes()]
+    }
+
+    /// SP-062: a leaf whose key is empty or another's is made anew with its key.
+    #[test]
+    fn sp_062_a_leaf_has_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let first = (space(dir.path(), "a", now).unwrap(), serving(dir.path(), &[], now).unwrap());
+        for wrong in wrong_keys() {
+            for file in ["spaces/a/admin.key", "pki/serving.key"] {
+                fs::write(dir.path().join(file), &wrong).unwrap();
+            }
+            let (keys, serving) =
+                (space(dir.path(), "a", now).unwrap(), serving(dir.path(), &[], now).unwrap());
+            let admin = KeyPair::from_pem(&keys.admin_key).unwrap();
+            assert!(is_key_of(&admin, &keys.admin_cert));
+            let own = KeyPair::try_from(&serving.key).unwrap();
+            assert!(is_key_of(&own, &pem_of(&serving)));
+            assert_eq!((&keys.client_ca, &serving.ca_pem), (&first.0.client_ca, &first.1.ca_pem));
+        }
+    }
+
+    /// SP-062: a CA whose key is empty or another's, and a broken key of service accounts, are refused with the name of the
+    /// file, and stay.
+    #[test]
+    fn sp_062_keys_that_others_depend_on_are_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        space(dir.path(), "a", now).unwrap();
+        let ca = dir.path().join("spaces/a/client-ca.key");
+        for wrong in wrong_keys() {
+            fs::write(&ca, &wrong).unwrap();
+            let error = space(dir.path(), "a", now).err().unwrap().to_string();
+            assert!(error.starts_with(&ca.display().to_string()), "{error}");
+            assert_eq!(fs::read(&ca).unwrap(), wrong);
+        }
+        assert_eq!(made_service_account_key(dir.path(), "a").unwrap(), None);
+        let tokens = dir.path().join("spaces/a/sa.key");
+        fs::write(&tokens, "").unwrap();
+        let error = service_account_key(dir.path(), "a", key).err().unwrap().to_string();
+        assert!(error.starts_with(&tokens.display().to_string()) && error.contains("tokens"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! Which service answers a request to the listener (SP-055, SP-056).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use apiserver::health::Check;
 use apiserver::server::Service as ApiService;
@@ -8,36 +9,40 @@ use http::Request;
 use parking_lot::RwLock;
 
 use crate::addressed::{Addressed, Misdirected, addressed};
+use crate::certificate::ServerNames;
+
+/// A space as clients reach it.
+#[derive(Default)]
+struct Served {
+    /// `None`: the space is stopped for a while, and its requests are answered with 503 (SP-050).
+    service: Option<ApiService>,
+    names: Arc<ServerNames>,
+}
 
 /// Routes paths to spaces.
 #[derive(Default)]
 pub struct Router {
-    spaces: RwLock<BTreeMap<String, ApiService>>,
-    /// Spaces that are stopped for a while: their requests are answered with 503 (SP-050).
-    paused: RwLock<BTreeSet<String>>,
+    spaces: RwLock<BTreeMap<String, Served>>,
     /// Serves all paths outside `/spaces/`. Only a bare API server has it.
     root: RwLock<Option<ApiService>>,
 }
 
 impl Router {
     pub fn add(&self, space: &str, service: ApiService) {
-        self.paused.write().remove(space);
-        self.spaces.write().insert(space.to_owned(), service);
+        self.spaces.write().entry(space.to_owned()).or_default().service = Some(service);
     }
 
     pub fn remove(&self, space: &str) {
         self.spaces.write().remove(space);
-        self.paused.write().remove(space);
     }
 
     /// Answers new requests for a space with 503, until the space is added again or removed.
     pub fn pause(&self, space: &str) {
-        self.paused.write().insert(space.to_owned());
-        self.spaces.write().remove(space);
+        self.spaces.write().entry(space.to_owned()).or_default().service = None;
     }
 
     pub(crate) fn is_paused(&self, space: &str) -> bool {
-        self.paused.read().contains(space)
+        self.spaces.read().get(space).is_some_and(|space| space.service.is_none())
     }
 
     pub fn set_root(&self, service: ApiService) {
@@ -57,12 +62,16 @@ impl Router {
             return Ok(Some((root, 0)));
         }
         let Addressed { space, prefix } = addressed(sni, request)?;
-        Ok(space.and_then(|space| Some((self.spaces.read().get(&space).cloned()?, prefix))))
+        Ok(space.and_then(|space| Some((self.spaces.read().get(&space)?.service.clone()?, prefix))))
     }
 
-    /// Whether a space has server names. A paused one has, so that its clients are told that it is stopped.
-    pub(crate) fn serves_by_name(&self, space: &str) -> bool {
-        self.root.read().is_none() && (self.spaces.read().contains_key(space) || self.is_paused(space))
+    /// The certificates of the server names of a space. A paused space has them, so that its clients are told that it is
+    /// stopped.
+    pub(crate) fn names_of(&self, space: &str) -> Option<Arc<ServerNames>> {
+        if self.root.read().is_some() {
+            return None;
+        }
+        self.spaces.read().get(space).map(|space| space.names.clone())
     }
 
     /// The health checks of the process. A space that is not ready makes the process unready but not dead: `/livez`
@@ -71,7 +80,8 @@ impl Router {
         let mut checks = vec![Check::new("ping", true)];
         if path.starts_with("/readyz") {
             let spaces = self.spaces.read();
-            checks.extend(spaces.iter().map(|(name, space)| space.readiness(format!("space/{name}"))));
+            let served = spaces.iter().filter_map(|(name, space)| Some((name, space.service.as_ref()?)));
+            checks.extend(served.map(|(name, space)| space.readiness(format!("space/{name}"))));
         }
         checks
     }

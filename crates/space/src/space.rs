@@ -102,6 +102,8 @@ impl Space {
     ) -> Result<Self, SpaceError> {
         let store = engine.space(config.name)?;
         let keys = pki::space(config.data, config.name, SystemTime::now())?;
+        // A broken key is found now, not with the first token.
+        pki::made_service_account_key(config.data, config.name)?;
         let issuer = Arc::new(token_issuer(config.data, config.name, &config.url, &[]));
         let authenticator = Authenticator::new(AuthnConfig {
             client_ca: Some(keys.client_ca.clone()),

@@ -25,8 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A request body that comes back when its reader drops it before the end.
 pub(crate) struct LentBody<B> {
     body: Option<B>,
-    rest: Arc<Mutex<Option<B>>>,
+    rest: Option<Rest<B>>,
 }
+
+/// Where a body is left that was not read to its end.
+type Rest<B> = Arc<Mutex<Option<B>>>;
 
 impl<B: Body<Data = Bytes> + Unpin> Body for LentBody<B> {
     type Data = Bytes;
@@ -56,36 +59,35 @@ impl<B: Body<Data = Bytes> + Unpin> Body for LentBody<B> {
 
 impl<B> Drop for LentBody<B> {
     fn drop(&mut self) {
-        *self.rest.lock() = self.body.take();
+        if let Some(rest) = &self.rest {
+            *rest.lock() = self.body.take();
+        }
     }
 }
 
 /// The unread rest of one request's body.
 pub(crate) struct Unread<B> {
-    rest: Arc<Mutex<Option<B>>>,
+    /// `None` if the rest does not matter: the request has no body, as every GET, or its connection is one of HTTP/2, which
+    /// resets the one stream instead.
+    rest: Option<Rest<B>>,
     /// The client waits for `100 Continue`: reading would ask it for the body.
     waits: bool,
-    /// Other requests may follow on the same connection. HTTP/2 resets the one stream instead.
-    sequential: bool,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
     /// Lends the body of `request` to whoever answers it.
     pub(crate) fn lend(request: Request<B>) -> (Request<LentBody<B>>, Self) {
-        let rest = Arc::new(Mutex::new(None));
-        let unread = Self {
-            rest: rest.clone(),
-            waits: request.headers().contains_key(EXPECT),
-            sequential: request.version() <= Version::HTTP_11,
-        };
+        let sequential = request.version() <= Version::HTTP_11;
+        let rest = (sequential && !request.body().is_end_stream()).then(Arc::default);
+        let unread = Self { rest: rest.clone(), waits: request.headers().contains_key(EXPECT) };
         (request.map(|body| LentBody { body: Some(body), rest }), unread)
     }
 
     /// Reads and drops what is left of the body, at most 8 MiB in 2 s. If more is left, the response says that the
     /// connection ends.
     pub(crate) async fn settle<R>(self, response: &mut Response<R>) {
-        let rest = self.rest.lock().take();
-        let Some(rest) = rest.filter(|body| self.sequential && !body.is_end_stream()) else { return };
+        let rest = self.rest.and_then(|rest| rest.lock().take());
+        let Some(rest) = rest.filter(|body| !body.is_end_stream()) else { return };
         let dropped = !self.waits
             && rest.size_hint().lower() <= MOST
             && tokio::time::timeout(PATIENCE, drop_rest(rest)).await.unwrap_or(false);
@@ -172,6 +174,18 @@ mod tests {
         let broken = stream::iter([Err::<Frame<Bytes>, _>(std::io::Error::other("gone"))]);
         let (request, unread) = Unread::lend(Request::post("/").body(StreamBody::new(broken)).unwrap());
         assert!(request.into_body().frame().await.unwrap().is_err());
-        assert!(unread.rest.lock().is_none());
+        assert!(unread.rest.unwrap().lock().is_none());
+    }
+
+    /// AS-038: a request without a body costs nothing here, nor does one over HTTP/2.
+    #[test]
+    fn as_038_no_body_has_no_rest() {
+        let (request, unread) =
+            Unread::lend(Request::get("/").body(http_body_util::Empty::<Bytes>::new()).unwrap());
+        assert!(request.body().is_end_stream() && unread.rest.is_none());
+        let full = http_body_util::Full::new(Bytes::from_static(b"{}"));
+        let second = Request::post("/").version(Version::HTTP_2).body(full.clone()).unwrap();
+        assert!(Unread::lend(second).1.rest.is_none());
+        assert!(Unread::lend(Request::post("/").body(full).unwrap()).1.rest.is_some());
     }
 }

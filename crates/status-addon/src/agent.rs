@@ -141,7 +141,7 @@ impl Agent {
         feed::follow(&self.cluster, &source, &stop, |change: Change<Applied>| {
             let affected = match change {
                 Change::Put(item) => self.view.lock().put_applied(&item),
-                Change::Gone((_, name)) => self.view.lock().gone_applied(&name),
+                Change::Gone(key) => self.view.lock().gone_applied(&key.name),
                 Change::Synced => Affected { sources: self.view.lock().applied_synced(), kinds: true },
             };
             self.enqueue(affected.sources);
@@ -158,7 +158,7 @@ impl Agent {
         feed::follow(self.hub.client(), &source, &stop, |change: Change<Work>| {
             self.enqueue(match change {
                 Change::Put(item) => self.view.lock().put_work(item),
-                Change::Gone((_, name)) => self.view.lock().gone_work(&name),
+                Change::Gone(key) => self.view.lock().gone_work(&key.name),
                 Change::Synced => self.view.lock().works_synced(),
             });
         })
@@ -170,7 +170,7 @@ impl Agent {
         feed::follow(self.hub.client(), &source, &stop, |change: Change<Reported>| {
             self.enqueue(match change {
                 Change::Put(item) => self.view.lock().put_report(item),
-                Change::Gone((_, name)) => self.view.lock().gone_report(&name),
+                Change::Gone(key) => self.view.lock().gone_report(&key.name),
                 Change::Synced => self.view.lock().reports_synced(),
             });
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use apis::constants::ORIGIN_OBJECT_GENERATIONS_ANNOTATION;
 use apis::control::generation_key;
-use runtime::feed::{Key, Keyed};
+use runtime::{ObjectKey, Watched};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -174,18 +174,18 @@ pub(crate) struct SourceRef {
     pub(crate) name: String,
 }
 
-macro_rules! keyed {
+macro_rules! watched {
     ($($kind:ty),*) => {$(
-        impl Keyed for $kind {
-            fn key(&self) -> Key {
-                (self.metadata.namespace.clone(), self.metadata.name.clone())
+        impl Watched for $kind {
+            fn key(&self) -> ObjectKey {
+                ObjectKey::new(&self.metadata.namespace, &self.metadata.name)
             }
 
-            fn resource_version(&self) -> &str {
+            fn version(&self) -> &str {
                 &self.metadata.resource_version
             }
         }
     )*};
 }
 
-keyed!(Delivered, Named, Work, Applied, Reported);
+watched!(Delivered, Named, Work, Applied, Reported);

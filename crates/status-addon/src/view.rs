@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use runtime::rest::Gvr;
-use runtime::{OwnWrite, Report, ResourceVersion, feed::Key};
+use runtime::{ObjectKey, OwnWrite, Report, ResourceVersion};
 use serde_json::Value;
 
 use crate::decide::{Currency, Existing, Object, Origin, Source, is_excluded, work_status_name};
@@ -66,7 +66,7 @@ pub(crate) enum ConflictReport {
 struct Followed {
     kind: String,
     synced: bool,
-    objects: HashMap<Key, KnownObject>,
+    objects: HashMap<ObjectKey, KnownObject>,
 }
 
 #[derive(Default)]
@@ -188,8 +188,8 @@ impl View {
     pub(crate) fn unfollow(&mut self, gvr: &Gvr) -> Vec<Source> {
         let Some(old) = self.followed.remove(gvr) else { return Vec::new() };
         let mut affected: Vec<Source> = self.by_source.keys().filter(|s| s.gvr == *gvr).cloned().collect();
-        for ((namespace, name), object) in old.objects {
-            let source = Source { gvr: gvr.clone(), namespace, name };
+        for (key, object) in old.objects {
+            let source = source_at(gvr, &key);
             self.disown(&source, &object.owners);
             self.stop_waiting(&source);
             affected.push(source);
@@ -209,7 +209,7 @@ impl View {
             .map(|o| o.uid.clone())
             .collect();
         let source = Source { gvr: gvr.clone(), namespace: meta.namespace.clone(), name: meta.name.clone() };
-        let key = (meta.namespace, meta.name);
+        let key = ObjectKey::new(&meta.namespace, &meta.name);
         let followed = self.followed.get_mut(gvr)?;
         // Objects that no ManifestWork delivered are in the watch of their kind but are not stored.
         let old = if owners.is_empty() {
@@ -229,9 +229,9 @@ impl View {
         (was_ours || !owners.is_empty()).then_some(source)
     }
 
-    pub(crate) fn gone_object(&mut self, gvr: &Gvr, key: &Key) -> Option<Source> {
+    pub(crate) fn gone_object(&mut self, gvr: &Gvr, key: &ObjectKey) -> Option<Source> {
         let old = self.followed.get_mut(gvr)?.objects.remove(key)?;
-        let source = Source { gvr: gvr.clone(), namespace: key.0.clone(), name: key.1.clone() };
+        let source = source_at(gvr, key);
         self.disown(&source, &old.owners);
         self.stop_waiting(&source);
         Some(source)
@@ -379,7 +379,7 @@ impl View {
         if !followed.synced {
             return Object::Unclear;
         }
-        let key = (source.namespace.clone(), source.name.clone());
+        let key = ObjectKey::new(&source.namespace, &source.name);
         let Some(object) = followed.objects.get(&key) else { return Object::Gone };
         // The first owner that exists determines the origin of the object (KS-206).
         let owner =
@@ -440,6 +440,11 @@ impl View {
         }
         Some(old.source)
     }
+}
+
+/// The object of a kind that has this key.
+fn source_at(gvr: &Gvr, key: &ObjectKey) -> Source {
+    Source { gvr: gvr.clone(), namespace: key.namespace.to_string(), name: key.name.to_string() }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use crate::aging::Aging;
 use crate::compaction::Compaction;
 use crate::log::{Change, Log};
 use crate::published::Shared;
@@ -128,6 +129,7 @@ impl Journal {
             outage: None,
             reopen_queued: reopen_queued.clone(),
             compaction,
+            aging: Aging::new(Instant::now()),
         };
         let thread =
             std::thread::Builder::new().name("store-journal".into()).spawn(move || writer.run(&waiting))?;
@@ -185,6 +187,7 @@ struct Writer {
     outage: Option<Outage>,
     reopen_queued: Arc<AtomicBool>,
     compaction: Compaction,
+    aging: Aging,
 }
 
 impl Writer {
@@ -198,6 +201,7 @@ impl Writer {
             if let Some(log) = &mut self.log {
                 self.compaction.finish(log);
             }
+            self.drop_old_events();
             let job = match next.take() {
                 Some(job) => job,
                 None => match waiting.recv_timeout(self.pause()) {
@@ -256,6 +260,13 @@ impl Writer {
             }
             None if !self.compaction.is_running() => self.compact(true),
             _ => {}
+        }
+    }
+
+    fn drop_old_events(&mut self) {
+        let now = Instant::now();
+        if self.aging.is_due(now) {
+            self.kept -= self.aging.drop_old(now, &self.limits, self.spaces.values());
         }
     }
 
@@ -369,6 +380,7 @@ impl Writer {
             return removed;
         }
         if self.spaces.remove(&space.id).is_some() {
+            self.aging.forget(space.id);
             self.compaction.forget(space);
         }
         space.close(&StoreError::Closed);

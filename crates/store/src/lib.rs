@@ -10,6 +10,7 @@
 //! When the disk refuses a write, the writes that had not reached it are refused and taken back, the store is read-only
 //! ([`Engine::failure`]), and opens itself again when the disk takes writes.
 
+mod aging;
 mod committer;
 mod compaction;
 mod core;

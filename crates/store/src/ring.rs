@@ -44,6 +44,16 @@ impl Ring {
         excess
     }
 
+    /// How many of the oldest events are not above `revision` and have at most `bytes` together.
+    pub(crate) fn count_through(&self, revision: Revision, bytes: usize) -> usize {
+        let mut size = 0;
+        let fits = |event: &&Arc<Event>| {
+            size += weight(event);
+            size <= bytes && event.entry.revision <= revision
+        };
+        self.events.iter().take_while(fits).count()
+    }
+
     /// Drops the `count` oldest events. Returns them, to be freed outside of locks.
     pub(crate) fn prune(&mut self, count: usize) -> Vec<Arc<Event>> {
         let gone: Vec<_> = self.events.drain(..count.min(self.events.len())).collect();
@@ -52,6 +62,11 @@ impl Ring {
         }
         self.bytes -= gone.iter().map(|event| weight(event)).sum::<usize>();
         gone
+    }
+
+    /// Gives back the room of events that are gone.
+    pub(crate) fn shrink(&mut self) {
+        self.events.shrink_to(2 * self.events.len());
     }
 
     /// Drops the events up to `floor`. Returns them, to be freed outside of locks.

@@ -9,10 +9,7 @@ use std::{
 
 use apis::constants::{ORIGIN_BINDING_LABEL, ORIGIN_GENERATION_ANNOTATION, ORIGIN_WDS_LABEL};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use runtime::{
-    OwnWrite, ResourceVersion,
-    feed::{Key, Keyed},
-};
+use runtime::{ObjectKey, OwnWrite, ResourceVersion, Watched};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -36,12 +33,12 @@ pub(crate) struct WrappedObject {
     pub(crate) data: Value,
 }
 
-impl Keyed for WrappedObject {
-    fn key(&self) -> Key {
-        (self.metadata.namespace.clone().unwrap_or_default(), self.metadata.name.clone().unwrap_or_default())
+impl Watched for WrappedObject {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::of(&self.metadata)
     }
 
-    fn resource_version(&self) -> &str {
+    fn version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 }
@@ -117,7 +114,7 @@ struct Holder {
     create_only: bool,
 }
 
-type MailboxObject = (String, Arc<Identity>);
+type MailboxObject = (Arc<str>, Arc<Identity>);
 
 /// The envelopes of one Binding in one mailbox, by name.
 pub(crate) type Mailbox = Arc<BTreeMap<String, Arc<KnownEnvelope>>>;
@@ -128,7 +125,7 @@ pub(crate) type Mailbox = Arc<BTreeMap<String, Arc<KnownEnvelope>>>;
 /// envelopes if a reader holds that list. Cost of a look at one Binding: the number of its mailboxes.
 #[derive(Default)]
 pub(crate) struct EnvelopeIndex {
-    seen: HashMap<Key, Arc<KnownEnvelope>>,
+    seen: HashMap<ObjectKey, Arc<KnownEnvelope>>,
     by_origin: HashMap<Origin, BTreeMap<String, Mailbox>>,
     /// For each origin and mailbox, the counter value of the last change that another client made to the
     /// envelopes.
@@ -136,9 +133,9 @@ pub(crate) struct EnvelopeIndex {
     clock: u64,
     holders: HashMap<MailboxObject, Vec<Holder>>,
     contested: BTreeMap<Origin, BTreeSet<MailboxObject>>,
-    writing: HashMap<Key, OngoingWrites>,
+    writing: HashMap<ObjectKey, OngoingWrites>,
     /// Our own writes that the watch has not reported yet.
-    own_writes: HashMap<Key, OwnWrite>,
+    own_writes: HashMap<ObjectKey, OwnWrite>,
 }
 
 /// Writes to one name that are in progress.
@@ -151,17 +148,17 @@ struct OngoingWrites {
 
 impl EnvelopeIndex {
     /// A write to an object of this name begins; [`EnvelopeIndex::end`] must follow.
-    pub(crate) fn begin(&mut self, key: &Key) {
+    pub(crate) fn begin(&mut self, key: &ObjectKey) {
         self.writing.entry(key.clone()).or_default().writers += 1;
     }
 
     /// Returns whether the watch reported the deletion of an object of this name since the write began, or
     /// since the last call. Then the response to the write may be outdated.
-    pub(crate) fn take_deleted(&mut self, key: &Key) -> bool {
+    pub(crate) fn take_deleted(&mut self, key: &ObjectKey) -> bool {
         self.writing.get_mut(key).is_some_and(|writing| std::mem::take(&mut writing.gone))
     }
 
-    pub(crate) fn end(&mut self, key: &Key) {
+    pub(crate) fn end(&mut self, key: &ObjectKey) {
         let Some(writing) = self.writing.get_mut(key) else { return };
         writing.writers = writing.writers.saturating_sub(1);
         if writing.writers == 0 {
@@ -169,7 +166,7 @@ impl EnvelopeIndex {
         }
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<KnownEnvelope>> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<KnownEnvelope>> {
         self.seen.get(key).cloned()
     }
 
@@ -191,7 +188,7 @@ impl EnvelopeIndex {
         mailbox: &str,
         object: &Arc<Identity>,
     ) -> Option<String> {
-        let holders = self.holders.get(&(mailbox.to_owned(), object.clone())).into_iter().flatten();
+        let holders = self.holders.get(&(mailbox.into(), object.clone())).into_iter().flatten();
         let others = holders.filter(|holder| holder.origin.wds == origin.wds && *holder.origin != *origin);
         let envelopes = others.filter_map(|holder| self.by_origin.get(&*holder.origin)?.get(mailbox));
         let holds = |seen: &KnownEnvelope| !seen.deleting && seen.items.contains(object);
@@ -217,18 +214,18 @@ impl EnvelopeIndex {
     }
 
     /// Returns whether this version, reported by the watch, is older than our own last write.
-    pub(crate) fn is_stale(&self, key: &Key, version: ResourceVersion<&str>) -> bool {
+    pub(crate) fn is_stale(&self, key: &ObjectKey, version: ResourceVersion<&str>) -> bool {
         self.own_writes.get(key).is_some_and(|ours| ours.is_older(version))
     }
 
     /// Returns the wrapped objects that this process wrote and that the watch has never reported.
-    pub(crate) fn unreported(&self) -> Vec<Key> {
+    pub(crate) fn unreported(&self) -> Vec<ObjectKey> {
         let unreported = self.own_writes.iter().filter(|(_, write)| write.is_of_unreported_object());
         unreported.map(|(key, _)| key.clone()).collect()
     }
 
     /// Stores a wrapped object that the watch reported. Returns the origins whose double deliveries changed.
-    pub(crate) fn put(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
+    pub(crate) fn put(&mut self, key: ObjectKey, seen: KnownEnvelope) -> BTreeSet<Origin> {
         if self.is_stale(&key, seen.resource_version.as_ref()) {
             return BTreeSet::new();
         }
@@ -237,7 +234,7 @@ impl EnvelopeIndex {
     }
 
     /// Like `put`, for the response to our own write; the watch may already have reported a later state.
-    pub(crate) fn wrote(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
+    pub(crate) fn wrote(&mut self, key: ObjectKey, seen: KnownEnvelope) -> BTreeSet<Origin> {
         let mut write = self.own_writes.remove(&key).unwrap_or_else(|| {
             OwnWrite::since(
                 self.seen.get(&key).map(|known| known.resource_version.clone()).unwrap_or_default(),
@@ -253,7 +250,7 @@ impl EnvelopeIndex {
         self.replace(key, seen)
     }
 
-    fn replace(&mut self, key: Key, seen: KnownEnvelope) -> BTreeSet<Origin> {
+    fn replace(&mut self, key: ObjectKey, seen: KnownEnvelope) -> BTreeSet<Origin> {
         let seen = Arc::new(seen);
         let old = self.seen.insert(key.clone(), seen.clone());
         let mut touched = BTreeSet::new();
@@ -262,7 +259,8 @@ impl EnvelopeIndex {
             self.leave(&key, old);
         }
         let mailboxes = self.by_origin.entry((*seen.origin).clone()).or_default();
-        Arc::make_mut(mailboxes.entry(key.0.clone()).or_default()).insert(key.1.clone(), seen.clone());
+        let mailbox = mailboxes.entry(key.namespace.to_string()).or_default();
+        Arc::make_mut(mailbox).insert(key.name.to_string(), seen.clone());
         let same_contents = old.as_ref().is_some_and(|old| Arc::ptr_eq(&old.contents, &seen.contents));
         if moved || !same_contents {
             if let Some(old) = &old {
@@ -274,7 +272,7 @@ impl EnvelopeIndex {
     }
 
     /// Removes a wrapped object. Returns it with the origins whose double deliveries changed.
-    pub(crate) fn remove(&mut self, key: &Key) -> Option<(Arc<KnownEnvelope>, BTreeSet<Origin>)> {
+    pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<(Arc<KnownEnvelope>, BTreeSet<Origin>)> {
         if let Some(writing) = self.writing.get_mut(key) {
             writing.gone = true;
         }
@@ -286,12 +284,12 @@ impl EnvelopeIndex {
         Some((old, touched))
     }
 
-    fn leave(&mut self, key: &Key, old: &KnownEnvelope) {
+    fn leave(&mut self, key: &ObjectKey, old: &KnownEnvelope) {
         let Some(mailboxes) = self.by_origin.get_mut(&*old.origin) else { return };
-        if let Some(mailbox) = mailboxes.get_mut(&key.0) {
-            Arc::make_mut(mailbox).remove(&key.1);
+        if let Some(mailbox) = mailboxes.get_mut(&*key.namespace) {
+            Arc::make_mut(mailbox).remove(&*key.name);
             if mailbox.is_empty() {
-                mailboxes.remove(&key.0);
+                mailboxes.remove(&*key.namespace);
             }
         }
         if mailboxes.is_empty() {
@@ -314,9 +312,9 @@ impl EnvelopeIndex {
         lines.into_iter().collect()
     }
 
-    fn hold(&mut self, key: &Key, seen: &KnownEnvelope, touched: &mut BTreeSet<Origin>) {
+    fn hold(&mut self, key: &ObjectKey, seen: &KnownEnvelope, touched: &mut BTreeSet<Origin>) {
         for item in seen.contents.iter() {
-            let place = (key.0.clone(), item.identity.clone());
+            let place = (key.namespace.clone(), item.identity.clone());
             let holder =
                 Holder { origin: seen.origin.clone(), digest: item.digest, create_only: item.create_only };
             self.holders.entry(place.clone()).or_default().push(holder);
@@ -324,9 +322,9 @@ impl EnvelopeIndex {
         }
     }
 
-    fn release(&mut self, key: &Key, seen: &KnownEnvelope, touched: &mut BTreeSet<Origin>) {
+    fn release(&mut self, key: &ObjectKey, seen: &KnownEnvelope, touched: &mut BTreeSet<Origin>) {
         for item in seen.contents.iter() {
-            let place = (key.0.clone(), item.identity.clone());
+            let place = (key.namespace.clone(), item.identity.clone());
             if let Some(holders) = self.holders.get_mut(&place)
                 && let Some(at) =
                     holders.iter().position(|h| h.origin == seen.origin && h.digest == item.digest)
@@ -409,8 +407,8 @@ mod tests {
         KnownEnvelope::new(&metadata, [0; 32], Arc::new(contents), Arc::new(items))
     }
 
-    fn key(name: &str) -> Key {
-        ("wec".into(), name.into())
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("wec", name)
     }
 
     fn origin(wds: &str, binding: &str) -> Origin {
@@ -472,22 +470,21 @@ mod tests {
     #[test]
     fn envelopes_are_found_by_origin_and_mailbox() {
         let mut index = EnvelopeIndex::default();
-        let at = |mailbox: &str, name: &str| (mailbox.to_owned(), name.to_owned());
         for (mailbox, name, binding) in
             [("m1", "x", "a"), ("m1", "y", "a"), ("m2", "x", "a"), ("m2", "z", "b")]
         {
-            index.put(at(mailbox, name), seen("w", binding, "1", &[]));
+            index.put(ObjectKey::new(mailbox, name), seen("w", binding, "1", &[]));
         }
         let names = |index: &EnvelopeIndex, binding: &str| -> Vec<String> {
             let all = index.of(&origin("w", binding)).into_iter();
             all.flat_map(|(m, box_)| box_.keys().map(|n| format!("{m}/{n}")).collect::<Vec<_>>()).collect()
         };
         assert_eq!(names(&index, "a"), ["m1/x", "m1/y", "m2/x"]);
-        index.put(at("m2", "x"), seen("w", "b", "2", &[]));
+        index.put(ObjectKey::new("m2", "x"), seen("w", "b", "2", &[]));
         assert_eq!(names(&index, "a"), ["m1/x", "m1/y"]);
         assert_eq!(names(&index, "b"), ["m2/x", "m2/z"]);
-        index.remove(&at("m1", "x"));
-        index.remove(&at("m1", "y"));
+        index.remove(&ObjectKey::new("m1", "x"));
+        index.remove(&ObjectKey::new("m1", "y"));
         assert!(index.of(&origin("w", "a")).is_empty() && !index.by_origin.contains_key(&origin("w", "a")));
         let before = index.foreign_changes(&origin("w", "b"));
         index.note_foreign_change(&origin("w", "b"), "m2");

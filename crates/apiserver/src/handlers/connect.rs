@@ -3,16 +3,44 @@
 use http::Response;
 use serde_json::Value;
 
+use store::Collection;
+
 use super::object::meta_str;
 use super::{Presenter, RequestContext};
 use crate::error::{ApiError, Reason};
 use crate::request::Query;
 use crate::response::Body;
 
+/// Annotation of what controllers of a simulated cluster made: no container runs.
+const SIMULATED: &str = "kubestellar.io/simulated";
+
 /// `services/{name}/proxy`, `nodes/{name}/proxy`.
 pub(crate) fn proxy(cx: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
     let object = stored_object(cx)?;
-    Err(unavailable(format!("no endpoints available for {:?}", meta_str(&object, "name"))))
+    let name = meta_str(&object, "name");
+    if is_simulated(&object) || has_simulated_endpoints(cx, name) {
+        let what = &cx.descriptor.singular;
+        return Err(unavailable(format!(
+            "this cluster is simulated: nothing runs behind {what} {name}, so there is nothing to connect to"
+        )));
+    }
+    Err(unavailable(format!("no endpoints available for {name:?}")))
+}
+
+/// Whether a simulated cluster made the object.
+pub(super) fn is_simulated(object: &Value) -> bool {
+    let annotations = object.pointer("/metadata/annotations");
+    annotations.and_then(|all| all.get(SIMULATED)).and_then(Value::as_str) == Some("true")
+}
+
+/// Whether a Service has Pods of a simulated cluster behind it.
+fn has_simulated_endpoints(cx: &RequestContext<'_>, service: &str) -> bool {
+    let snapshot = cx.store.snapshot();
+    let found = snapshot.view(&Collection::new("", "endpoints")).get(cx.namespace(), service).cloned();
+    let endpoints: Value =
+        found.and_then(|entry| serde_json::from_slice(&entry.value).ok()).unwrap_or_default();
+    let subsets = endpoints.get("subsets").and_then(Value::as_array);
+    is_simulated(&endpoints) && subsets.is_some_and(|subsets| !subsets.is_empty())
 }
 
 /// `exec`, `attach`, `portforward` and `proxy` of a pod.

@@ -1,7 +1,7 @@
 //! POST `pods/{name}/eviction`: a delete that disruption budgets can refuse (AS-012).
 
 use http::{Response, StatusCode};
-use store::{Collection, Expect};
+use store::Expect;
 
 use super::delete::delete_one;
 use super::delete_options::DeleteOptions;
@@ -37,14 +37,15 @@ pub(crate) async fn evict(cx: &mut RequestContext<'_>, body: &[u8]) -> Result<Re
 
 /// Decrements the budget that covers the pod, so that the next eviction sees the disruption.
 async fn spend_budget(cx: &RequestContext<'_>, name: &str, dry_run: bool) -> Result<(), ApiError> {
-    let budgets = Collection::new("policy", "poddisruptionbudgets");
-    let Some(kind) = cx.catalog.resource("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+    let budgets = cx.descriptor.strategy.disruption_budgets();
+    let budgets = budgets.and_then(|(group, version, plural)| cx.catalog.resource(group, version, plural));
+    let Some(kind) = budgets else { return Ok(()) };
     let presenter = Presenter::new(kind);
     for _ in 0..WRITE_ATTEMPTS {
         let stored = cx.stored(name)?;
         let pod = Presenter::new(cx.descriptor).value(&stored)?;
         let snapshot = cx.store.snapshot();
-        let view = snapshot.view(&budgets);
+        let view = snapshot.view(&kind.collection);
         let entries: Vec<_> = view.iter(Some(cx.namespace()), None).cloned().collect();
         let found = entries.iter().map(|entry| presenter.value(entry)).collect::<Result<Vec<_>, _>>()?;
         let Some(budget) = kinds::covering_budget(&pod, &found)? else { return Ok(()) };

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::RequestContext;
 use super::object::{copy_meta, meta, meta_str, remove_meta, set_meta};
-use super::store_access::key_of;
-use crate::error::{ApiError, Cause, Reason};
+use crate::error::{ApiError, Reason};
+use crate::kinds;
 use crate::strategy::NameRule;
 
 fn rule(rule: NameRule) -> Rule {
@@ -130,7 +130,7 @@ pub(crate) fn validate_update(cx: &RequestContext<'_>, object: &Value, live: &Va
         }
         return errors;
     }
-    let again = crate::kinds::metadata_checks(&d.group, &d.plural);
+    let again = kinds::metadata_checks(&d.group, &d.plural);
     if again.update {
         let finalizers = new.get("finalizers").unwrap_or(&Value::Null);
         let place = field::Path::field("metadata").child("finalizers");
@@ -149,32 +149,8 @@ pub(crate) fn check_namespace(cx: &RequestContext<'_>, name: &str) -> Result<(),
     if namespace.is_empty() {
         return Ok(());
     }
-    let key = key_of(&store::Collection::new("", "namespaces"), "", namespace);
-    let Some(entry) = cx.store.snapshot().get(&key) else {
-        return Err(ApiError::not_found("", "namespaces", namespace));
-    };
-    // Runs for every create, so only the metadata is searched for the deletion mark.
-    let terminating = crate::encode::metadata_of(&entry.value)
-        .is_some_and(|text| contains(&text, b"\"deletionTimestamp\":\""));
-    if !terminating {
-        return Ok(());
-    }
-    let mut error = cx.forbidden(
-        name,
-        &format!("unable to create new content in namespace {namespace} because it is being terminated"),
-    );
-    if let Some(details) = error.details.as_mut() {
-        details.causes.push(Cause {
-            reason: "NamespaceTerminating".into(),
-            message: format!("namespace {namespace} is being terminated"),
-            field: "metadata.namespace".into(),
-        });
-    }
-    Err(error)
-}
-
-fn contains(text: &[u8], needle: &[u8]) -> bool {
-    text.windows(needle.len()).any(|window| window == needle)
+    let entry = cx.store.snapshot().get(&kinds::namespace_key(namespace));
+    kinds::check_new_content(namespace, entry.as_deref(), |why| cx.forbidden(name, why))
 }
 
 /// The revision that a write requires; `None` for none or 0.

@@ -13,15 +13,13 @@ use store::{Only, Scope, Watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::connect::{container_of, stored_object};
+use super::connect::{container_of, is_simulated, stored_object};
 use super::object::meta_str;
 use super::{Presenter, RequestContext};
 use crate::error::ApiError;
 use crate::request::Query;
 use crate::response::{self, Body};
 
-/// Annotation of pods whose containers do not run.
-const SIMULATED: &str = "kubestellar.io/simulated";
 /// Longest life of a log that is followed, as kubelets end idle streams.
 const LIFETIME: Duration = Duration::from_secs(4 * 60 * 60);
 
@@ -33,8 +31,7 @@ pub(crate) fn get(cx: &RequestContext<'_>) -> Result<Response<Body>, ApiError> {
     let pod = stored_object(cx)?;
     let container = container_of(cx.query, &pod)?;
     let scheduled = !text(&pod, "/spec/nodeName").is_empty();
-    let simulated = pod.pointer("/metadata/annotations").and_then(|all| all.get(SIMULATED));
-    if !scheduled || simulated.and_then(Value::as_str) != Some("true") {
+    if !scheduled || !is_simulated(&pod) {
         return Ok(no_log());
     }
     let state = ContainerState::of(&pod, &container).map_err(ApiError::bad_request)?;

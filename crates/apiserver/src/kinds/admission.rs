@@ -8,9 +8,15 @@ use serde_json::{Map, Value};
 
 use super::check::Errs;
 use super::spec::{BASE, GenerationRule, Spec, StatusMeta, WITH_STATUS};
+use super::unenforced;
 use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, text};
 
-const WEBHOOKS: Spec = Spec { generation: GenerationRule::Content, unconditional_update: false, ..BASE };
+const WEBHOOKS: Spec = Spec {
+    generation: GenerationRule::Content,
+    unconditional_update: false,
+    warnings: unenforced::webhooks,
+    ..BASE
+};
 
 pub(super) const VALIDATING_WEBHOOKS: Spec = Spec {
     default: |obj| list_mut(obj, "webhooks").for_each(default_webhook),
@@ -41,6 +47,7 @@ pub(super) const VALIDATING_POLICY: Spec = Spec {
         }
     },
     validate: |_, obj, errs| policy(obj, errs),
+    warnings: unenforced::policy,
     ..WITH_STATUS
 };
 
@@ -65,6 +72,7 @@ pub(super) const POLICY_BINDING: Spec = Spec {
             errs.required(&here.child("policyName"), "");
         }
     },
+    warnings: unenforced::policy,
     ..BASE
 };
 

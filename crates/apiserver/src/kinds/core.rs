@@ -1,4 +1,4 @@
-//! Namespaces, ConfigMaps, Secrets, ServiceAccounts, Nodes, quotas, LimitRanges and Endpoints.
+//! ConfigMaps, Secrets, ServiceAccounts, Nodes, quotas, LimitRanges and Endpoints.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -6,74 +6,15 @@ use machinery::field::Path;
 use machinery::names;
 use serde_json::{Map, Value, json};
 
-use super::check::{Errs, name};
+use super::check::Errs;
 use super::spec::{BASE, GenerationRule, Spec, WITH_STATUS};
 use super::value::{
     at, entries, fill, fill_at, flag, has, list, list_mut, object_mut, path, put, remove, set_at, text,
 };
-use crate::strategy::{NameRule, WriteContext};
+use crate::strategy::WriteContext;
 
 /// Most bytes of data in a ConfigMap or Secret.
 const MAX_DATA: usize = 1024 * 1024;
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-
-pub(super) const NAMESPACE: Spec = Spec {
-    status: Some(|| json!({"phase": "Active"})),
-    generation: GenerationRule::FromClient,
-    name: NameRule::Label,
-    own_labels: true,
-    fields: &[("status.phase", "status.phase", "")],
-    returns_deleted: true,
-    resets: |sub| (sub == Some("finalize")).then_some(&["status"]),
-    awaits_finalize: |obj| !list(obj, "spec.finalizers").is_empty(),
-    default: |obj| {
-        object_mut(obj, "spec");
-        name_label(obj);
-    },
-    create: |_, obj| {
-        name_label(obj);
-        let mut finalizers = list(obj, "spec.finalizers").to_vec();
-        if !finalizers.iter().any(|f| f == "kubernetes") {
-            finalizers.push("kubernetes".into());
-        }
-        set_at(obj, "spec", "finalizers", finalizers);
-    },
-    update: |_, obj, old| {
-        put(obj, "spec", at(old, "spec"));
-        name_label(obj);
-    },
-    delete: |_, obj| {
-        set_at(obj, "status", "phase", "Terminating");
-    },
-    subresource: |_, sub, obj, old| {
-        if sub == "finalize" {
-            put(obj, "status", at(old, "status"));
-            name_label(obj);
-        }
-    },
-    validate: |_, obj, errs| pod_security_labels(obj, errs),
-    validate_create: |_, obj, errs| {
-        // The errors name the list.
-        for finalizer in list(obj, "spec.finalizers").iter().filter_map(Value::as_str) {
-            finalizer_name(&path("spec.finalizers"), finalizer, errs);
-        }
-    },
-    validate_subresource: |_, sub, obj, _, errs| {
-        if sub == "status" {
-            namespace_phase(obj, errs);
-        } else {
-            for (i, finalizer) in list(obj, "spec.finalizers").iter().enumerate() {
-                let value = finalizer.as_str().unwrap_or_default();
-                finalizer_name(&path("spec.finalizers").index(i), value, errs);
-            }
-        }
-    },
-    refuse_deletion: |name| {
-        matches!(name, "default" | "kube-system" | "kube-public")
-            .then_some("this namespace may not be deleted")
-    },
-    ..WITH_STATUS
-};
 
 pub(super) const COMPONENT_STATUS: Spec =
     Spec { deprecated: Some("v1 ComponentStatus is deprecated in v1.19+"), ..BASE };
@@ -134,6 +75,7 @@ pub(super) const RESOURCE_QUOTA: Spec = Spec {
         errs.quantities(&path("status.hard"), at(obj, "status.hard"));
         errs.quantities(&path("status.used"), at(obj, "status.used"));
     },
+    warnings: super::unenforced::quota,
     ..WITH_STATUS
 };
 
@@ -218,56 +160,6 @@ fn node_info() -> Value {
         "architecture",
     ];
     Value::Object(empty.iter().map(|key| ((*key).to_owned(), Value::from(""))).collect())
-}
-
-fn name_label(obj: &mut Value) {
-    let name = name(obj).to_owned();
-    if !name.is_empty() {
-        set_at(obj, "metadata.labels", NAME_LABEL, name);
-    }
-}
-
-fn namespace_phase(obj: &Value, errs: &mut Errs) {
-    let phase = text(obj, "status.phase");
-    let at = path("status.Phase");
-    if has(obj, "metadata.deletionTimestamp") {
-        if phase != "Terminating" {
-            errs.invalid_str(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
-        }
-    } else if phase != "Active" {
-        errs.invalid_str(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
-    }
-}
-
-/// Checks that a finalizer is a standard one or qualified by a domain.
-fn finalizer_name(at: &Path, value: &str, errs: &mut Errs) {
-    errs.names(at, value, names::qualified_name(value));
-    if !value.contains('/') && !matches!(value, "kubernetes" | "orphan" | "foregroundDeletion") {
-        errs.invalid_str(at, value, "name is neither a standard finalizer name nor is it fully qualified");
-    }
-}
-
-fn pod_security_labels(obj: &Value, errs: &mut Errs) {
-    const PREFIX: &str = "pod-security.kubernetes.io/";
-    for (label, value) in entries(obj, "metadata.labels") {
-        let Some(what) = label.strip_prefix(PREFIX) else { continue };
-        let value = value.as_str().unwrap_or_default();
-        let here = path("metadata.labels").key(label);
-        match what {
-            "enforce" | "audit" | "warn" if !["privileged", "baseline", "restricted"].contains(&value) => {
-                errs.invalid_str(&here, value, "must be one of privileged, baseline, restricted");
-            }
-            "enforce-version" | "audit-version" | "warn-version" if !is_policy_version(value) => {
-                errs.invalid_str(&here, value, "must be \"latest\" or \"v1.x\"");
-            }
-            _ => {}
-        }
-    }
-}
-
-fn is_policy_version(value: &str) -> bool {
-    let minor = value.strip_prefix("v1.").unwrap_or_default();
-    value == "latest" || (!minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn validate_config_map(_: &WriteContext<'_>, obj: &Value, errs: &mut Errs) {

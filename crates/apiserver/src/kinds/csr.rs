@@ -156,15 +156,15 @@ fn stamp(now: &str, obj: &mut Value, old: &Value) {
         olds.entry(text(condition, "type")).or_insert(condition);
     }
     for condition in super::value::list_mut(obj, "status.conditions") {
-        let before = olds.get(text(condition, "type")).copied();
-        let same_status = before.is_some_and(|b| at(b, "status") == at(condition, "status"));
-        let since = before.filter(|_| same_status).map(|b| at(b, "lastTransitionTime").clone());
         if !has(condition, "lastUpdateTime") {
             put(condition, "lastUpdateTime", &now.into());
         }
         if !has(condition, "lastTransitionTime") {
-            let since = since.filter(|s| !s.is_null()).unwrap_or_else(|| now.into());
-            put(condition, "lastTransitionTime", &since);
+            let old = olds.get(text(condition, "type"));
+            let old = old.map(|old| (text(old, "status"), text(old, "lastTransitionTime")));
+            let old = old.filter(|(_, since)| !since.is_empty());
+            let since = machinery::conditions::transition(old, text(condition, "status"), now);
+            put(condition, "lastTransitionTime", &since.into());
         }
     }
 }

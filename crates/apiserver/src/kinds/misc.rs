@@ -100,6 +100,7 @@ pub(super) const RUNTIME_CLASS: Spec = Spec {
 };
 
 pub(super) const FLOW_SCHEMA: Spec = Spec {
+    warnings: super::unenforced::priorities,
     default: |obj| {
         object_mut(obj, "spec.priorityLevelConfiguration");
         super::pod::fill_zero(obj, "spec", "matchingPrecedence", 1000);
@@ -121,6 +122,7 @@ pub(super) const FLOW_SCHEMA: Spec = Spec {
 };
 
 pub(super) const PRIORITY_LEVEL: Spec = Spec {
+    warnings: super::unenforced::priorities,
     default: |obj| {
         object_mut(obj, "spec");
         if text(obj, "spec.type") == "Limited" {
@@ -135,6 +137,7 @@ pub(super) const PRIORITY_LEVEL: Spec = Spec {
 };
 
 pub(super) const API_SERVICE: Spec = Spec {
+    warnings: super::unenforced::aggregation,
     generation: GenerationRule::FromClient,
     default: |obj| {
         if has(obj, "spec.service") {

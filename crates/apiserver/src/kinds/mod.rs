@@ -20,6 +20,7 @@ mod inner_paths;
 mod job_policies;
 mod limits;
 mod misc;
+mod namespaces;
 mod network;
 mod pod;
 mod pod_containers;
@@ -40,6 +41,7 @@ mod storage;
 mod subresources;
 #[cfg(test)]
 mod tests;
+mod unenforced;
 pub(crate) mod value;
 mod volume_validation;
 mod warnings;
@@ -48,7 +50,12 @@ mod workloads;
 use std::sync::Arc;
 
 pub use self::subresources::{bind, budget_after_eviction, check_eviction, covering_budget};
-pub(crate) use self::{admission::client_config, check::Errs, spec::content_changed};
+pub(crate) use self::{
+    admission::client_config,
+    check::Errs,
+    namespaces::{check_new_content, namespace_key},
+    spec::content_changed,
+};
 
 use self::spec::{BASE, KindStrategy, Spec};
 use crate::descriptor::SubresourceAction;
@@ -129,7 +136,7 @@ fn spec(group: &str, version: &str, plural: &str) -> Spec {
         ("authorization.k8s.io", "selfsubjectrulesreviews") => review(Review::SelfSubjectRules),
         ("authorization.k8s.io", "subjectaccessreviews") => review(Review::SubjectAccess),
         ("", "componentstatuses") => core::COMPONENT_STATUS,
-        ("", "namespaces") => core::NAMESPACE,
+        ("", "namespaces") => namespaces::NAMESPACE,
         ("", "configmaps") => core::CONFIG_MAP,
         ("", "secrets") => core::SECRET,
         ("", "serviceaccounts") => core::SERVICE_ACCOUNT,

@@ -48,6 +48,7 @@ pub(super) const POD: Spec = Spec {
     },
     warnings: super::pod_warnings::pod,
     graceful: |obj, requested| Some(grace(obj, requested)),
+    disruption_budgets: Some(&("policy", "v1", "poddisruptionbudgets")),
     ..WITH_STATUS
 };
 

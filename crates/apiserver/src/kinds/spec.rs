@@ -8,7 +8,7 @@ use super::value::{at, put, remove, set_at};
 use crate::authz::Authorizer;
 use crate::error::ApiError;
 use crate::identity::UserInfo;
-use crate::strategy::{Generation, NameRule, Review, Strategy, WriteContext};
+use crate::strategy::{Generation, NameRule, ResourceName, Review, Strategy, WriteContext};
 
 /// Which metadata a write to `/status` may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +73,7 @@ pub(crate) struct Spec {
     pub graceful: fn(&Value, Option<i64>) -> Option<i64>,
     /// Whether a deleted object stays although it has no `metadata.finalizers`.
     pub awaits_finalize: fn(&Value) -> bool,
+    pub disruption_budgets: Option<&'static ResourceName>,
     pub orphans: bool,
     /// The warning about a DELETE without a propagation policy.
     pub unpropagated_delete: Option<&'static str>,
@@ -115,6 +116,7 @@ pub(crate) const BASE: Spec = Spec {
     resets: |_| None,
     graceful: |_, _| None,
     awaits_finalize: |_| false,
+    disruption_budgets: None,
     orphans: false,
     unpropagated_delete: None,
     allocates: false,
@@ -318,6 +320,10 @@ impl Strategy for KindStrategy {
 
     fn graceful_deletion(&self, obj: &Value, requested: Option<i64>) -> Option<i64> {
         (self.0.graceful)(obj, requested)
+    }
+
+    fn disruption_budgets(&self) -> Option<&'static ResourceName> {
+        self.0.disruption_budgets
     }
 
     fn awaits_finalize(&self, obj: &Value) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use store::SpaceStore;
 
+use super::downloads::DownloadLimits;
 use super::uploads::UploadLimits;
 use crate::admission::Admission;
 use crate::authn::Authenticator;
@@ -64,6 +65,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Bounds on bodies that do not arrive at once.
     pub uploads: UploadLimits,
+    /// Bounds on responses that their clients do not read at once.
+    pub downloads: DownloadLimits,
     /// Longest time of a request; for a watch, until it has started.
     pub request_timeout: Duration,
     /// Number of requests of one user that may wait for a slot for heavy work (large bodies and objects, definitions, long
@@ -79,6 +82,7 @@ impl Default for Limits {
             in_flight_masters: 4800,
             body_bytes: 3 << 20,
             uploads: UploadLimits::default(),
+            downloads: DownloadLimits::default(),
             request_timeout: Duration::from_secs(60),
             heavy_waiting: 64,
         }

@@ -3,6 +3,7 @@
 mod body;
 mod config;
 mod documents;
+mod downloads;
 mod places;
 mod readiness;
 mod resources;
@@ -28,6 +29,8 @@ use store::SpaceStore;
 use tokio::task::JoinHandle;
 
 pub use self::config::{ApiServerConfig, Limits};
+pub use self::downloads::{ConnectionDownloads, DownloadLimits};
+use self::downloads::{Downloads, Recipient};
 use self::places::{Place, Places};
 pub use self::start::StartError;
 pub use self::uploads::UploadLimits;
@@ -70,6 +73,14 @@ pub struct ApiServer {
 struct Bounds {
     in_flight: Places,
     uploads: Uploads,
+    downloads: Downloads,
+}
+
+/// What is known about the caller of a request when it is answered.
+#[derive(Default)]
+struct Answered {
+    known: bool,
+    user: Option<UserInfo>,
 }
 
 impl Bounds {
@@ -94,10 +105,10 @@ impl ApiServer {
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let begun = Instant::now();
         let in_flight = self.state.metrics.begin(&info);
-        let mut known = false;
-        let answer = self.serve(&parts, body, &query, &info, &mut warnings, &mut known).await;
+        let mut caller = Answered::default();
+        let answer = self.serve(&parts, body, &query, &info, &mut warnings, &mut caller).await;
         drop(in_flight);
-        let mut response = answer.unwrap_or_else(|error| {
+        let in_words = |error: ApiError| {
             if negotiate::protobuf_only(&parts.headers) {
                 return response::error_protobuf(&error);
             }
@@ -105,13 +116,17 @@ impl ApiServer {
             let routing = matches!(error.code, 404..=406 | 415)
                 && error.details.as_deref().is_some_and(|d| *d == Details::default());
             response::error(&error, routing || negotiate::pretty(&parts.headers, &query))
-        });
+        };
+        let mut response = answer.unwrap_or_else(in_words);
+        if let Some(user) = &caller.user {
+            response = self.deliver(&parts, &info, user, response).unwrap_or_else(in_words);
+        }
         let catalog = self.catalog.load();
         let labels = RequestLabels::of(&info, &catalog);
         self.state.metrics.answered(labels, &catalog, response.status().as_u16(), begun.elapsed());
         drop(catalog);
         response::add_warnings(&mut response, &warnings);
-        if known {
+        if caller.known {
             response.extensions_mut().insert(KnownCaller);
         }
         let headers = response.headers_mut();
@@ -167,7 +182,7 @@ impl ApiServer {
         query: &Query,
         info: &RequestInfo,
         warnings: &mut Vec<String>,
-        known: &mut bool,
+        caller: &mut Answered,
     ) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -176,32 +191,52 @@ impl ApiServer {
         let config = &self.state.config;
         let lookup = LiveLookup(&config.store);
         let mut user = config.authenticator.authenticate(parts, &lookup)?;
-        *known = user.in_group("system:authenticated");
+        caller.known = user.in_group("system:authenticated");
         let attributes = info.attributes();
         if let Some(other) = authn::impersonate(&parts.headers, &user, &attributes, &config.authorizer)? {
             user = other;
         }
         let bounds = self.bounds_of(&user);
         let counts = !["/healthz", "/livez", "/readyz"].iter().any(|p| info.path.starts_with(p));
+        let user = &*caller.user.insert(user);
         if counts && !bounds.in_flight.has(&user.name) {
             return Err(ApiError::too_many_requests());
         }
-        config.authorizer.authorize(&user, &attributes)?;
+        if counts && parts.extensions.get::<Arc<ConnectionDownloads>>().is_some() {
+            bounds.downloads.make_room(&user.name)?;
+        }
+        config.authorizer.authorize(user, &attributes)?;
         // Where everybody may do this, everybody is known.
-        *known |= info.is_resource;
+        caller.known |= info.is_resource;
         let limit = timeout(query, config.limits.request_timeout)?;
         let answer = async {
             if info.is_resource {
-                self.resource(parts, body, query, info, &user, warnings).await
+                self.resource(parts, body, query, info, user, warnings).await
             } else {
-                let _place = counts.then(|| bounds.take(&user)).transpose()?;
-                self.non_resource(parts, query, info, &user).await
+                let _place = counts.then(|| bounds.take(user)).transpose()?;
+                self.non_resource(parts, query, info, user).await
             }
         };
         tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
             let message = "Timeout: request did not complete within the allotted timeout";
             Err(ApiError::new(504, Reason::Timeout, message).with_details(Details::default()))
         })
+    }
+
+    /// Counts the response until the client has read it.
+    fn deliver(
+        &self,
+        parts: &Parts,
+        info: &RequestInfo,
+        user: &UserInfo,
+        response: Response<Body>,
+    ) -> Result<Response<Body>, ApiError> {
+        let Some(connection) = parts.extensions.get::<Arc<ConnectionDownloads>>() else {
+            return Ok(response);
+        };
+        let recipient = Recipient { user: user.name.as_str().into(), connection: connection.clone() };
+        let of_write = info.is_resource && resources::is_write(info);
+        self.bounds_of(user).downloads.deliver(response, &recipient, of_write)
     }
 
     /// The limits that the user's requests count against. Those of `system:masters` have separate ones.

@@ -178,6 +178,6 @@ impl ApiServer {
     }
 }
 
-fn is_write(info: &RequestInfo) -> bool {
+pub(super) fn is_write(info: &RequestInfo) -> bool {
     !matches!(info.verb.as_str(), "get" | "list" | "watch")
 }

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::downloads::{DownloadLimits, Downloads};
 use super::places::Places;
 use super::uploads::Uploads;
 use super::{ApiServer, ApiServerConfig, Bounds};
@@ -57,10 +58,16 @@ impl ApiServer {
             bounds: Bounds {
                 in_flight: Places::new(config.limits.in_flight, config.limits.in_flight_per_user),
                 uploads: Uploads::new(config.limits.uploads),
+                downloads: Downloads::new(config.limits.downloads),
             },
             bounds_of_masters: Bounds {
                 in_flight: Places::new(config.limits.in_flight_masters, usize::MAX),
                 uploads: Uploads::new(config.limits.uploads),
+                // They are one user as a rule.
+                downloads: Downloads::new(DownloadLimits {
+                    bytes_per_user: config.limits.downloads.bytes,
+                    ..config.limits.downloads
+                }),
             },
             state: Arc::new(ServerState {
                 config,

@@ -14,6 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{ApiError, Details, Reason};
 
+/// A timer that ends later than this is a sign that the process stood still.
+const LATE: Duration = Duration::from_secs(1);
+/// How long what has arrived meanwhile may then take to be read.
+const SECOND_LOOK: Duration = Duration::from_secs(2);
+
 /// Bounds on the uploads of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct UploadLimits {
@@ -162,13 +167,21 @@ impl Upload<'_> {
         let limits = &self.uploads.limits;
         let earned = Duration::from_secs_f64(self.bytes as f64 / f64::from(limits.rate.max(1)));
         let until = (self.last + limits.silence).min(self.begun + limits.grace + earned);
+        let too_slow = async {
+            tokio::time::sleep_until(until).await;
+            // If this process itself has stood still, it reads what has arrived meanwhile.
+            if until.elapsed() > LATE {
+                tokio::time::sleep(SECOND_LOOK).await;
+            }
+        };
         tokio::select! {
             biased;
             () = self.displaced.cancelled() => Err(ApiError::too_many_requests()),
-            next = tokio::time::timeout_at(until, next) => next.map_err(|_| {
+            next = next => Ok(next),
+            () = too_slow => {
                 let message = "Timeout: the body of the request arrives too slowly";
-                ApiError::new(408, Reason::Timeout, message).with_details(Details::default())
-            }),
+                Err(ApiError::new(408, Reason::Timeout, message).with_details(Details::default()))
+            }
         }
     }
 }
@@ -243,6 +256,20 @@ mod tests {
         }
         drop((silent, trickling, steady));
         assert!(is_unused(&uploads));
+    }
+
+    /// AS-070: what has arrived while this process stood still is read.
+    #[tokio::test(start_paused = true)]
+    async fn as_070_a_pause_of_the_server_is_not_the_fault_of_an_upload() {
+        let uploads = uploads(|_| ());
+        let upload = uploads.begin("alice", 1 << 20).unwrap();
+        let (arrives, arrived) = tokio::sync::oneshot::channel();
+        let mut next = std::pin::pin!(upload.wait(arrived));
+        assert!(futures::poll!(&mut next).is_pending());
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert!(futures::poll!(&mut next).is_pending());
+        arrives.send(()).unwrap();
+        assert_eq!(code(next.await), 200);
     }
 
     /// AS-070: the uploads of one user are bounded, and those of others are not affected.

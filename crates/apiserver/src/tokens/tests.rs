@@ -131,6 +131,40 @@ fn as_061_audience_signature_and_time_count() {
     assert!(issuer.verify(token(&old), &[], &objects()).is_err());
 }
 
+/// AS-061: headers that ask for more than a signature by a known key are refused although the signature is right.
+#[test]
+fn as_061_doubtful_headers_are_refused() {
+    let issuer = issuer();
+    let good = token(&request(&issuer, &objects(), json!({})).unwrap()).to_owned();
+    let mut parts = good.split('.');
+    let mut part = || String::from_utf8(URL_SAFE_NO_PAD.decode(parts.next().unwrap()).unwrap()).unwrap();
+    let (header, claims) = (part(), part());
+    let keys = issuer.keys().unwrap();
+    let signed = |header: &str, claims: &str| {
+        let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let signature =
+            jsonwebtoken::crypto::sign(message.as_bytes(), &keys.encoding, keys.public.algorithm).unwrap();
+        issuer.verify(&format!("{message}.{signature}"), &[], &objects()).map_err(|error| error.to_string())
+    };
+    let with = |text: &str, field: &str| format!("{{{field},{}", text.trim_start_matches('{'));
+    assert!(signed(&header, &claims).is_ok());
+    assert!(
+        signed(&with(&header, "\"jku\":\"https://evil\""), &claims).is_ok(),
+        "what is not read does no harm"
+    );
+    for field in ["\"crit\":[\"exp\"]", "\"crit\":[]", "\"crit\":null", "\"b64\":false", "\"x\":1,\"x\":2"] {
+        assert!(signed(&with(&header, field), &claims).is_err(), "{field}");
+    }
+    for (old, new) in [("ES256", "none"), ("ES256", "HS256"), ("ES256", "ES384"), ("ES256", "RS256")] {
+        assert!(signed(&header.replace(old, new), &claims).is_err(), "{new}");
+    }
+    for field in ["\"sub\":\"system:serviceaccount:kube-system:admin\"", "\"other\":1,\"other\":1"] {
+        assert!(signed(&header, &with(&claims, field)).is_err(), "{field}");
+    }
+    let long = format!("\"x\":\"{}\"", "x".repeat(TOKEN_MAX));
+    assert!(signed(&header, &with(&claims, &long)).unwrap_err().contains("too long"));
+}
+
 #[test]
 fn as_053_secret_tokens_live_with_their_secret() {
     let issuer = issuer();

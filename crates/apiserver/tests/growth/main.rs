@@ -7,6 +7,7 @@
 //! out, and nothing depends on time. A plain `cargo test` runs every operation once, with a small size, so that the
 //! table stays valid.
 
+mod changes;
 #[path = "../it/common.rs"]
 mod common;
 mod custom;

@@ -10,8 +10,11 @@ use crate::identity::GroupResource;
 
 /// The part of a Secret that expressions may see.
 const VISIBLE: [&str; 3] = ["apiVersion", "kind", "metadata"];
-/// Where client-side `kubectl apply` keeps a copy of the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Annotations in which a program keeps a copy of the whole object that it applied or handled, to compare with later. With any
+/// prefix: kubectl, Metacontroller, the operators of Banzai Cloud, those made with kopf.
+const COPIES: [&str; 3] = ["last-applied-configuration", "last-applied", "last-handled-configuration"];
+/// More of them: Rancher, Fleet and k3s (JSON, gzip, base64), and kapp.
+const COPIES_OF: [&str; 2] = ["objectset.rio.cattle.io/applied", "kapp.k14s.io/original"];
 /// The error of a column that wants to see more.
 const REFUSAL: &str = "the expression reads more of a Secret than obj.apiVersion, obj.kind and obj.metadata; \
     the controller manager allows that only with --collectors-read-secrets";
@@ -44,9 +47,15 @@ impl Sight {
         fields.retain(|field, _| VISIBLE.contains(&field.as_str()));
         let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
         if let Some(annotations) = annotations {
-            annotations.remove(LAST_APPLIED);
+            annotations.retain(|name, _| !is_copy(name));
         }
     }
+}
+
+/// Whether the value of an annotation is a copy of the object.
+fn is_copy(annotation: &str) -> bool {
+    let name = annotation.split_once('/').map_or(annotation, |(_, name)| name);
+    COPIES.contains(&name) || COPIES_OF.contains(&annotation)
 }
 
 #[cfg(test)]
@@ -100,14 +109,19 @@ mod tests {
     fn ks_176_a_secret_is_cut_to_its_metadata() {
         let secrets = GroupResource::new("", "secrets");
         let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {"name": "s", "annotations": {LAST_APPLIED: "{\"data\":{\"a\":\"c2VjcmV0\"}}", "b": "c"}},
+            "metadata": {"name": "s", "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "{\"data\":{\"a\":\"c2VjcmV0\"}}",
+                "metacontroller.k8s.io/last-applied-configuration": "{}",
+                "kopf.zalando.org/last-handled-configuration": "{}",
+                "objectset.rio.cattle.io/applied": "H4sIAAAAAAAA", "kapp.k14s.io/original": "{}",
+                "banzaicloud.com/last-applied": "UEsDBBQ", "objectset.rio.cattle.io/id": "a", "b": "c"}},
             "data": {"a": "c2VjcmV0"}, "stringData": {"a": "secret"}, "immutable": true});
         let whole = secret.clone();
         Sight::of(&secrets, true).cut(&mut secret);
         assert_eq!(secret, whole, "as the original");
         Sight::of(&secrets, false).cut(&mut secret);
         let left = json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "s", "annotations": {"b": "c"}}});
+            "metadata": {"name": "s", "annotations": {"objectset.rio.cattle.io/id": "a", "b": "c"}}});
         assert_eq!(secret, left);
         for other in [GroupResource::new("", "configmaps"), GroupResource::new("example.com", "secrets")] {
             assert_eq!(Sight::of(&other, false), Sight::Whole);

@@ -1,7 +1,6 @@
 //! `kubestellar completion`: scripts for shells. They ask the server for the names of policies and clusters (SP-089).
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use apis::control::BindingPolicy;
@@ -11,6 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
 use super::get::spaces::{SpaceArgs, Spaces};
+use crate::contexts::Sources;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 
@@ -77,14 +77,9 @@ fn live(shell: Shell) -> &'static str {
 }
 
 /// Prints names, one per line. Prints nothing if the server cannot be asked: a completion has no place for errors.
-pub(crate) async fn names(
-    args: &NamesArgs,
-    files: &[PathBuf],
-    installation: Option<PathBuf>,
-    out: &Printer,
-) -> Result<Exit, Failure> {
+pub(crate) async fn names(args: &NamesArgs, sources: &Sources, out: &Printer) -> Result<Exit, Failure> {
     let list = async {
-        let spaces = Spaces::open(&args.spaces, files, installation).await.ok()?;
+        let spaces = Spaces::open(&args.spaces, sources).await.ok()?;
         let params = ListParams::default();
         Some(match args.what {
             Names::Policies => {

@@ -53,7 +53,7 @@ pub(crate) async fn run(
         out.note("no server is running");
     }
     if args.purge {
-        let removed = purge(args, data, kubeconfigs).await?;
+        let removed = purge(args, data, kubeconfigs, out).await?;
         let dir = data.path().display();
         match removed {
             Purged::Nothing => out.note(&format!("there is nothing in {dir}")),
@@ -129,7 +129,12 @@ fn confirm(args: &Args, data: &DataDir) -> Result<(), Failure> {
     }
 }
 
-async fn purge(args: &Args, data: &DataDir, kubeconfigs: &[std::path::PathBuf]) -> Result<Purged, Failure> {
+async fn purge(
+    args: &Args,
+    data: &DataDir,
+    kubeconfigs: &[std::path::PathBuf],
+    out: &Printer,
+) -> Result<Purged, Failure> {
     if !data.may_be_purged()? {
         return Ok(Purged::Nothing);
     }
@@ -139,6 +144,12 @@ async fn purge(args: &Args, data: &DataDir, kubeconfigs: &[std::path::PathBuf]) 
         && !args.keep_contexts
     {
         kubeconfig::remove_from(kubeconfigs, &shape.installation)?;
+        // Files that an earlier `up` was told to use: without them the installation can go as well.
+        for file in shape.kubeconfigs.iter().filter(|file| !kubeconfigs.contains(file)) {
+            if let Err(failure) = kubeconfig::remove_from(std::slice::from_ref(file), &shape.installation) {
+                out.note(&format!("contexts stay in {}: {}", file.display(), failure.why));
+            }
+        }
     }
     data.purge()
 }

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    /// Exit with 9 unless everything is ready
+    /// Exit with 9 unless everything is ready; suspended spaces count for nothing
     #[arg(long)]
     exit_code: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &Args, data: &DataDir, out: &Printer) -> Result<Ex
         Format::Table | Format::Wide => out.result(&text(&status, args.output == Format::Wide)),
     }
     let healthy = status.store_failure.is_none()
-        && status.spaces.iter().all(|s| s.ready)
+        && status.spaces.iter().all(|s| s.ready || s.suspended)
         && status.components.iter().all(|c| c.ready);
     Ok(if args.exit_code && !healthy { Exit::NotInState } else { Exit::Done })
 }
@@ -61,7 +61,14 @@ fn text(status: &ServerStatus, wide: bool) -> String {
     let spaces: Vec<Vec<String>> = status
         .spaces
         .iter()
-        .map(|s| vec![s.name.clone(), s.role.clone(), yes(s.ready), s.objects.to_string(), s.url.clone()])
+        .map(|s| {
+            let (ready, objects) = if s.suspended {
+                ("Suspended".to_owned(), "<none>".to_owned())
+            } else {
+                (yes(s.ready), s.objects.to_string())
+            };
+            vec![s.name.clone(), s.role.clone(), ready, objects, s.url.clone()]
+        })
         .collect();
     let components: Vec<Vec<String>> = status
         .components

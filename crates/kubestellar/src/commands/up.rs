@@ -72,6 +72,7 @@ impl ShapeArgs {
             metacontroller: self.metacontroller.then_some(true),
             label_helm_releases: self.label_helm_releases.then_some(true),
             collectors_read_secrets: self.collectors_read_secrets,
+            kubeconfigs: Vec::new(),
         })
     }
 }
@@ -119,6 +120,10 @@ pub(crate) async fn run(
     }
     let known = Shape::load(data)?;
     let mut wish = args.shape.wish()?;
+    if !args.no_kubeconfig_merge {
+        // Other files of the list keep entries of earlier runs, if they have any.
+        wish.kubeconfigs = kubeconfigs.to_vec();
+    }
     let running = is_running(data).await?;
     // A running server has chosen its free port: port 0 keeps that port (SP-A-03).
     wish.listen = wish.listen.filter(|l| l.port() != 0 || !running);

@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure, OrFail};
 pub(super) const MARKER: &str = ".kubestellar";
 
 /// Entries of a data directory, besides the marker.
-pub(super) const DIRECTORIES: [&str; 5] = ["store", "pki", "spaces", "logs", "run"];
+pub(super) const DIRECTORIES: [&str; 6] = ["store", "pki", "spaces", "set-aside", "logs", "run"];
 pub(super) const FILES: [&str; 4] = ["kubeconfig", "installation.json", "clock.json", "lock"];
 
 /// Who a data directory was made for.

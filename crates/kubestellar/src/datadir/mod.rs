@@ -89,6 +89,16 @@ impl DataDir {
         self.0.join("pki")
     }
 
+    /// Keys of the spaces, a directory for each.
+    pub(crate) fn spaces(&self) -> PathBuf {
+        self.0.join("spaces")
+    }
+
+    /// Data and keys of spaces whose ControlPlane went without them, a directory for each.
+    pub(crate) fn set_aside(&self) -> PathBuf {
+        self.0.join("set-aside")
+    }
+
     /// Kubeconfig with all contexts of this installation (SP-098).
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")

@@ -19,6 +19,8 @@ pub(crate) const CONTROL_GROUP: &str = "control.kubestellar.io";
 pub(crate) struct Manifests {
     /// Namespaces and CustomResourceDefinitions first, then the rest as written.
     pub(crate) workload: Vec<DynamicObject>,
+    /// StatusCollectors and CustomTransforms: they stay in the WDS, and are there before what they are about.
+    pub(crate) rules: Vec<DynamicObject>,
     pub(crate) policies: Vec<DynamicObject>,
 }
 
@@ -82,8 +84,13 @@ impl Manifests {
         {
             return Err(Failure::new(Exit::Usage, what, "an object lacks apiVersion, kind or metadata.name"));
         }
-        let policy = kind(&object) == "BindingPolicy";
-        if policy { &mut self.policies } else { &mut self.workload }.push(object);
+        let group = types.and_then(|types| types.api_version.split_once('/')).map_or("", |(group, _)| group);
+        let list = match kind(&object) {
+            "BindingPolicy" if group == CONTROL_GROUP => &mut self.policies,
+            "StatusCollector" | "CustomTransform" if group == CONTROL_GROUP => &mut self.rules,
+            _ => &mut self.workload,
+        };
+        list.push(object);
         Ok(())
     }
 }
@@ -115,6 +122,20 @@ mod tests {
             assert!(kinds.contains(&wanted), "{wanted} missing");
         }
         assert_eq!(manifests.policies.len(), 2);
+    }
+
+    /// SP-129: what belongs to a policy is applied, and is not taken for something to deliver.
+    #[test]
+    fn sp_129_rules_are_not_delivered() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |kind: &str| {
+            format!("apiVersion: {CONTROL_GROUP}/v1alpha1\nkind: {kind}\nmetadata: {{name: a}}\n---\n")
+        };
+        let text = ["StatusCollector", "CustomTransform", "BindingPolicy"].map(of).join("");
+        let foreign = "apiVersion: example.com/v1\nkind: StatusCollector\nmetadata: {name: a}\n";
+        fs::write(dir.path().join("a.yaml"), text + foreign).unwrap();
+        let manifests = Manifests::read(dir.path()).unwrap();
+        assert_eq!((manifests.rules.len(), manifests.policies.len(), manifests.workload.len()), (2, 1, 1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, ApiResource, Scope};
 use kube::{Api, Client, Discovery};
-use runtime::feed::Source;
+use runtime::Source;
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure, from_kube};
@@ -48,9 +48,15 @@ impl Stage {
     pub(crate) async fn play(&self, manifests: &Manifests, out: &Printer) -> Result<Report, Failure> {
         let started = Instant::now();
         let mut discovery = discover(&self.wds).await?;
+        let mut rules = Vec::new();
+        for rule in &manifests.rules {
+            rules.push(self.apply(rule, &mut discovery, out).await?);
+        }
         let mut targets = Vec::new();
         for object in &manifests.workload {
-            targets.push(self.apply(object, &mut discovery, out).await?);
+            let mut target = self.apply(object, &mut discovery, out).await?;
+            target.changes_on_the_way = verify::changes_on_the_way(&target, &rules);
+            targets.push(target);
         }
         let mut policies = Vec::new();
         for policy in &manifests.policies {
@@ -74,7 +80,8 @@ impl Stage {
         let (resource, capabilities) = self.resolve(object, discovery, &what).await?;
         let namespace = (capabilities.scope == Scope::Namespaced)
             .then(|| object.metadata.namespace.clone().unwrap_or_else(|| "default".into()));
-        let target = Target { resource, namespace, name, wanted: object.clone(), applied: Instant::now() };
+        let (wanted, applied) = (object.clone(), Instant::now());
+        let target = Target { resource, namespace, name, wanted, applied, changes_on_the_way: false };
         let api = target.api(self.wds.clone());
         let params = PatchParams::apply(MANAGER).force();
         let spinner = out.spinner(&what);

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use apis::constants::EXPAND_TEMPLATES_ANNOTATION;
 use futures::stream::{FuturesUnordered, StreamExt};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::ApiResource;
-use runtime::feed::Source;
+use runtime::Source;
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure, from_kube};
@@ -27,6 +28,8 @@ pub(crate) struct Target {
     /// The manifest as applied.
     pub(crate) wanted: DynamicObject,
     pub(crate) applied: Instant,
+    /// A CustomTransform or the values of a cluster change it, so that it need not arrive as it was applied.
+    pub(crate) changes_on_the_way: bool,
 }
 
 /// What a Binding says about one object.
@@ -139,7 +142,8 @@ impl Stage {
     async fn delivered(&self, target: &Target, cluster: &str) -> Result<(String, String, Duration), Failure> {
         let what = format!("waiting for {} in {cluster}", target.label());
         let (client, wanted) = (self.cluster(cluster, &what)?, &target.wanted.data);
-        self.until(client, &target.source(), &|o| covers(&o.data, wanted), &what).await?;
+        let arrived = |o: &DynamicObject| target.changes_on_the_way || covers(&o.data, wanted);
+        self.until(client, &target.source(), &arrived, &what).await?;
         Ok((target.label(), cluster.to_owned(), target.applied.elapsed()))
     }
 
@@ -253,6 +257,20 @@ impl Stage {
             }
         }
     }
+}
+
+/// Returns whether an object arrives in another form than it was applied in, because of one of the rules or of its own annotation.
+pub(crate) fn changes_on_the_way(target: &Target, rules: &[Target]) -> bool {
+    let annotations = target.wanted.metadata.annotations.as_ref();
+    let expands =
+        annotations.and_then(|all| all.get(EXPAND_TEMPLATES_ANNOTATION)).is_some_and(|value| value == "true");
+    let is_about = |rule: &Target| {
+        let text = |key: &str| rule.wanted.data.pointer(key).and_then(Value::as_str).unwrap_or_default();
+        rule.resource.kind == "CustomTransform"
+            && text("/spec/apiGroup") == target.resource.group
+            && text("/spec/resource") == target.resource.plural
+    };
+    expands || rules.iter().any(is_about)
 }
 
 fn api(client: Client, source: &Source) -> Api<DynamicObject> {

@@ -2,7 +2,10 @@
 
 use kube::Client;
 use kube::api::DynamicObject;
-use runtime::feed::{Change, Source, WithoutManagedFields, follow};
+use runtime::{
+    Source,
+    feed::{Change, follow},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Follows a collection until `ask` has a result for one of its objects. Errors are retried, also that the kind is not
@@ -28,8 +31,8 @@ async fn follow_until(
     look: &mut (dyn FnMut(DynamicObject) -> bool + Send),
 ) {
     let stop = CancellationToken::new();
-    follow(client, source, &stop, |change: Change<WithoutManagedFields<DynamicObject>>| {
-        if let Change::Put(WithoutManagedFields(object)) = change
+    follow(client, source, &stop, |change: Change<DynamicObject>| {
+        if let Change::Put(object) = change
             && !stop.is_cancelled()
             && look(object)
         {

@@ -1,5 +1,6 @@
 //! Starts, supervises, restarts and awaits the controllers and agents of this process (SP-070).
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,27 +131,45 @@ impl Components {
         self.changes.clone()
     }
 
-    /// Ends all components of a space and those that work with it, waits for them, and announces them as changed. They may be
-    /// started again.
-    pub(crate) async fn stop_of(&mut self, space: &str) {
+    /// Tells all components of some spaces to end, and those that work with these spaces. The future waits for them, and then
+    /// announces them as changed. They may be started again at once. Cost: one look at each component.
+    pub(crate) fn end_of(&mut self, spaces: &BTreeSet<&str>) -> BoxFuture<'static, ()> {
+        self.end_those(|one| {
+            spaces.contains(one.space.as_str())
+                || one.uses.as_deref().is_some_and(|used| spaces.contains(used))
+        })
+    }
+
+    /// As [`Components::end_of`], for those components of `space` that work with `uses`, too.
+    pub(crate) fn end_between(&mut self, space: &str, uses: &str) -> BoxFuture<'static, ()> {
+        self.end_those(|one| one.space == space && one.uses.as_deref() == Some(uses))
+    }
+
+    /// As [`Components::end_of`], for one component.
+    pub(crate) fn end_one(&mut self, name: &str, space: &str) -> BoxFuture<'static, ()> {
+        self.end_those(|one| one.space == space && one.name == name)
+    }
+
+    fn end_those(&mut self, concerns: impl Fn(&State) -> bool) -> BoxFuture<'static, ()> {
+        while self.tasks.try_join_next().is_some() {}
         let concerned: Vec<Arc<State>> = {
             let mut states = self.states.0.write();
-            let (concerned, others) = std::mem::take(&mut *states)
-                .into_iter()
-                .partition(|one| one.space == space || one.uses.as_deref() == Some(space));
+            let (concerned, others) = std::mem::take(&mut *states).into_iter().partition(|one| concerns(one));
             *states = others;
             concerned
         };
         for one in &concerned {
             one.stop.cancel();
         }
-        for one in concerned {
-            // The sender is in `one`, so the wait ends with the component.
-            let _ = one.ended.subscribe().wait_for(|ended| *ended).await;
-            // Nobody may be listening.
-            let _ = self.changes.send(one.space.as_str().into());
-        }
-        while self.tasks.try_join_next().is_some() {}
+        let changes = self.changes.clone();
+        Box::pin(async move {
+            for one in concerned {
+                // The sender is in `one`, so the wait ends with the component.
+                let _ = one.ended.subscribe().wait_for(|ended| *ended).await;
+                // Nobody may be listening.
+                let _ = changes.send(one.space.as_str().into());
+            }
+        })
     }
 
     pub(crate) fn status(&self) -> Vec<ComponentStatus> {
@@ -291,7 +310,7 @@ mod tests {
             ready.wait_for(|ready| *ready).await.unwrap();
             assert_eq!(&*changes.recv().await.unwrap(), space);
         }
-        all.stop_of("its1").await;
+        all.end_of(&BTreeSet::from(["its1"])).await;
         assert_eq!((&*changes.recv().await.unwrap(), &*changes.recv().await.unwrap()), ("its1", "wds1"));
         assert_eq!(*running.lock(), ["other"]);
         assert!(all.status_of("hub", "its1").is_none() && all.status_of("transport", "wds2").is_some());

@@ -12,9 +12,10 @@ type Answer<T> = oneshot::Sender<Result<T, SpacesError>>;
 
 /// An order, and where its outcome goes.
 pub(super) enum Order {
-    Open { space: String, role: Role, answer: Answer<Access> },
+    Open { space: String, owner: String, role: Role, answer: Answer<Access> },
     Suspend { space: String, answer: Answer<()> },
-    Delete { space: String, answer: Answer<()> },
+    Delete { space: String, owner: String, answer: Answer<()> },
+    Abandoned { space: String, answer: Answer<()> },
     Run { space: String, component: Component, answer: Answer<ComponentState> },
     Client { space: String, answer: Answer<Client> },
 }
@@ -54,16 +55,25 @@ impl Hosted {
 }
 
 impl Spaces for Hosted {
-    fn open<'a>(&'a self, space: &'a str, role: Role) -> BoxFuture<'a, Result<Access, SpacesError>> {
-        self.order(|answer| Order::Open { space: space.to_owned(), role, answer })
+    fn open<'a>(
+        &'a self,
+        space: &'a str,
+        owner: &'a str,
+        role: Role,
+    ) -> BoxFuture<'a, Result<Access, SpacesError>> {
+        self.order(|answer| Order::Open { space: space.to_owned(), owner: owner.to_owned(), role, answer })
     }
 
     fn suspend<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>> {
         self.order(|answer| Order::Suspend { space: space.to_owned(), answer })
     }
 
-    fn delete<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>> {
-        self.order(|answer| Order::Delete { space: space.to_owned(), answer })
+    fn delete<'a>(&'a self, space: &'a str, owner: &'a str) -> BoxFuture<'a, Result<(), SpacesError>> {
+        self.order(|answer| Order::Delete { space: space.to_owned(), owner: owner.to_owned(), answer })
+    }
+
+    fn abandoned<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>> {
+        self.order(|answer| Order::Abandoned { space: space.to_owned(), answer })
     }
 
     fn run<'a>(

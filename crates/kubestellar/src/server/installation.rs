@@ -1,8 +1,10 @@
 //! A running installation: starts, extends and stops its spaces, components and kubeconfig.
 
 mod hosting;
+mod leaving;
+mod owners;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,13 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::datadir::{DataDir, write_atomically};
 use crate::exit::{Exit, Failure, OrFail};
-use crate::kubeconfig::{Entry, Kubeconfig};
+use crate::kubeconfig::{Entry, Gone, Kubeconfig};
 use crate::shape::{Cluster, HOST, Shape, SpaceName, space_url};
 
+use self::owners::Owners;
 use super::clock::Clock;
 use super::control_socket::{Ask, ControlSocket};
 use super::hosted::{Hosted, Order};
 use super::overview::Overview;
+use super::wiring::Departure;
 use super::{Components, Elsewhere, Reporter, admission, wiring};
 
 /// Options of one run of the server.
@@ -82,6 +86,7 @@ pub(crate) async fn run(
     tasks.spawn(async move { serve.await.map_err(|error| error.to_string()) });
     let (asks, inbox) = mpsc::channel(16);
     let (ordering, orders) = mpsc::channel(Hosted::WAITING);
+    let (departures, departed) = mpsc::channel(DEPARTURES);
     let done = CancellationToken::new();
     let components = Components::new();
     let overview = Arc::new(Overview::new(data, &shape, begun, components.states(), &engine, &clock));
@@ -89,8 +94,10 @@ pub(crate) async fn run(
     let control = tokio::spawn(async move { socket.serve(asks, shown, socket_stop, socket_done).await });
 
     let hosted = Arc::new(Hosted::new(ordering, components.changes()));
+    let owners = Owners::read(data).or_fail("reading the owners of the spaces")?;
     let mut installation = Installation {
         hosted,
+        owners,
         data: data.clone(),
         shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..shape.clone() },
         engine,
@@ -103,8 +110,11 @@ pub(crate) async fn run(
         components,
         overview,
         without: options.without,
+        departures,
+        repaired: options.repair,
     };
-    let outcome = installation.live(shape, (inbox, orders), report, &stop, &mut tasks).await;
+    let heard = Heard { inbox, orders, departed };
+    let outcome = installation.live(shape, heard, report, &stop, &mut tasks).await;
     installation.close(&listening, &draining, tasks).await;
     done.cancel();
     let _ = control.await;
@@ -165,8 +175,22 @@ struct Installation {
     without: Vec<Elsewhere>,
     /// By this the Space Manager gives its orders.
     hosted: Arc<Hosted>,
+    owners: Owners,
+    /// Takes the news about embedded clusters that somebody took out of the inventory.
+    departures: mpsc::Sender<Departure>,
+    /// Records of the store may have been dropped at the start.
+    repaired: bool,
 }
 
+/// What an installation is told while it runs.
+struct Heard {
+    inbox: mpsc::Receiver<Ask>,
+    orders: mpsc::Receiver<Order>,
+    departed: mpsc::Receiver<Departure>,
+}
+
+/// Most departures of clusters that wait.
+const DEPARTURES: usize = 64;
 /// Most orders of the Space Manager that are carried out together.
 const ORDERS: usize = 64;
 
@@ -174,7 +198,7 @@ impl Installation {
     async fn live(
         &mut self,
         wanted: Shape,
-        (mut inbox, mut orders): (mpsc::Receiver<Ask>, mpsc::Receiver<Order>),
+        Heard { mut inbox, mut orders, mut departed }: Heard,
         report: Reporter,
         stop: &CancellationToken,
         tasks: &mut tokio::task::JoinSet<Result<(), String>>,
@@ -193,7 +217,7 @@ impl Installation {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = &mut renewal => {
-                    let pause = self.look_after_certificates(SystemTime::now());
+                    let pause = self.look_after_certificates(SystemTime::now()).await;
                     renewal.as_mut().reset(tokio::time::Instant::now() + pause);
                 }
                 Some(ended) = tasks.join_next() => {
@@ -201,6 +225,7 @@ impl Installation {
                     let why = why.unwrap_or_else(|| "it ended".into());
                     return Err(Failure::new(Exit::Failed, "serving", why));
                 }
+                Some(news) = departed.recv() => self.let_go(news).await,
                 Some(ask) = inbox.recv() => self.answer(ask, stop).await,
                 _ = orders.recv_many(&mut batch, ORDERS) => tokio::select! {
                     () = self.obey(std::mem::take(&mut batch)) => {}
@@ -242,13 +267,18 @@ impl Installation {
     }
 
     /// Renews the certificates that are due and returns the pause until the next check (SP-062).
-    fn look_after_certificates(&mut self, now: SystemTime) -> Duration {
+    async fn look_after_certificates(&mut self, now: SystemTime) -> Duration {
         self.clock.observe(now);
         if !self.term().is_over(now) {
             return self.until_renewal(now);
         }
         match self.renew(now) {
-            Ok(()) => self.until_renewal(now),
+            Ok(changed) => {
+                if changed {
+                    self.follow_kubeconfigs(Gone::Only(HashSet::new())).await;
+                }
+                self.until_renewal(now)
+            }
             Err(failure) => {
                 tracing::error!(what = failure.what, why = failure.why, "certificates could not be renewed");
                 RENEW_AGAIN
@@ -258,8 +288,8 @@ impl Installation {
 
     /// Renews certificates that end soon, uses them for new connections, and writes them into the kubeconfig of the
     /// data directory. `kube-root-ca.crt` gets a renewed CA with the next start: the old one is valid for two more
-    /// years.
-    fn renew(&mut self, now: SystemTime) -> Result<(), Failure> {
+    /// years. Returns whether something changed.
+    fn renew(&mut self, now: SystemTime) -> Result<bool, Failure> {
         const WHAT: &str = "renewing certificates";
         let serving = pki::serving(self.data.path(), &[], now).or_fail(WHAT)?;
         self.certificate.replace(&serving).or_fail(WHAT)?;
@@ -274,7 +304,10 @@ impl Installation {
             }
             changed |= renewed;
         }
-        if changed { self.write_kubeconfig(&self.shape.clone()) } else { Ok(()) }
+        if changed {
+            self.write_kubeconfig(&self.shape)?;
+        }
+        Ok(changed)
     }
 
     fn parts(&mut self) -> wiring::Parts<'_> {
@@ -284,6 +317,8 @@ impl Installation {
             running: &self.shape,
             without: &self.without,
             ca_pem: &self.ca_pem,
+            departures: &self.departures,
+            repaired: self.repaired,
         }
     }
 
@@ -302,11 +337,23 @@ impl Installation {
             report.step(format!("spaces {}{more} serve", list.join(", ")), begun.elapsed());
         }
         self.write_kubeconfig(&wanted)?;
+        // The server, and not the command, knows the first address. What was asked for is kept before it is ready: if something
+        // does not become ready in time, it is there after a restart nevertheless.
+        let wanted = Shape { first_listen: self.shape.first_listen, ..wanted };
+        wanted.save(&self.data)?;
         let begun = Instant::now();
         let mut ready = wiring::Ready::new();
         self.start_host(&mut ready)?;
         wiring::start(self.parts(), &wanted, &mut ready).await?;
-        let new: Vec<&Cluster> = wanted.clusters.iter().filter(|c| !self.has_joined(c)).collect();
+        let new: Vec<&Cluster> =
+            wanted.clusters.iter().filter(|c| !c.detached && !self.has_joined(c)).collect();
+        let names: Vec<String> = new.iter().map(|cluster| cluster.name.to_string()).collect();
+        for name in &names {
+            wiring::stay(self.parts(), name).await;
+        }
+        for cluster in wanted.clusters.iter().filter(|cluster| cluster.leaving) {
+            wiring::leave(self.parts(), cluster).await?;
+        }
         let mut joined = 0;
         for some in new.chunks(JOINING_TOGETHER) {
             wiring::join(self.parts(), some, &mut ready)?;
@@ -330,9 +377,10 @@ impl Installation {
         }
         wait_ready(&self.components, ready).await?;
         report.step("controllers and agents are ready", begun.elapsed());
-        // The server, and not the command, knows the first address and the labels that the clusters have been given.
-        self.shape = Shape { first_listen: self.shape.first_listen, ..wanted };
-        for cluster in &mut self.shape.clusters {
+        self.shape = wanted;
+        self.show_waiting();
+        // The server knows the labels that the clusters have been given.
+        for cluster in self.shape.clusters.iter_mut().filter(|cluster| !cluster.detached) {
             cluster.given = Some(cluster.labels.clone());
         }
         self.shape.save(&self.data)?;
@@ -398,6 +446,12 @@ impl Installation {
             .or_fail(format!("writing {}", self.data.kubeconfig().display()))
     }
 
+    /// The TLS server name of a space in kubeconfigs: by it, programs that lose the path of the URL reach the space all the same
+    /// (SP-056).
+    fn server_name(&self, space: &str) -> Option<String> {
+        self.shape.listen.ip().is_loopback().then(|| space::server_name(space))
+    }
+
     fn entries(&self) -> Vec<Entry> {
         use base64::Engine as _;
         let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
@@ -407,9 +461,8 @@ impl Installation {
                 "server": space.url(),
                 "certificate-authority-data": encode(&self.ca_pem),
             });
-            // Programs that lose the path of the URL reach the space all the same (SP-056).
-            if self.shape.listen.ip().is_loopback() {
-                cluster["tls-server-name"] = space::server_name(space.name()).into();
+            if let Some(name) = self.server_name(space.name()) {
+                cluster["tls-server-name"] = name.into();
             }
             Entry {
                 space: space.name().to_owned(),
@@ -492,8 +545,10 @@ mod tests {
         let (engine, clock) = (Engine::in_memory(), Arc::new(Clock::open(&data.clock(), now, false)));
         let overview = Overview::new(data, wanted, Instant::now(), components.states(), &engine, &clock);
         let hosted = Arc::new(Hosted::new(mpsc::channel(1).0, components.changes()));
+        let owners = Owners::read(data).unwrap();
         Installation {
             hosted,
+            owners,
             data: data.clone(),
             shape: Shape { its: vec![], wds: vec![], clusters: vec![], ..wanted.clone() },
             engine,
@@ -503,6 +558,8 @@ mod tests {
             term: serving.term,
             clock,
             without: Vec::new(),
+            departures: mpsc::channel(1).0,
+            repaired: false,
             spaces: Vec::new(),
             components,
             overview: Arc::new(overview),
@@ -543,7 +600,7 @@ mod tests {
         assert_eq!(installation.until_renewal(now + 300 * day), RENEWALS.1);
         assert_eq!(installation.until_renewal(now + 3650 * day), RENEWALS.0, "long overdue");
         assert_eq!(installation.until_renewal(now), RENEWALS.0, "the clock was ahead");
-        installation.look_after_certificates(now);
+        installation.look_after_certificates(now).await;
         assert!(handed_out(&data).iter().all(|(name, certificate)| second[name] != *certificate));
         assert!(!installation.term().is_over(now));
         for (space, _) in &installation.spaces {

@@ -6,6 +6,7 @@
 //! process: they get clients that do not wait for the disk (`client_ahead`). What leaves the process is durable.
 
 mod cluster;
+mod credentials;
 mod description;
 mod every_space;
 mod host;
@@ -18,14 +19,15 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use space::{Identity, Space};
 use space_manager::{Component, ComponentState};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Exit, Failure, OrFail};
 use crate::shape::{Cluster, Shape, SpaceName, Wds};
 
 use super::components::{Components, Elsewhere, Run};
-use cluster::{Agents, Joining};
+pub(super) use cluster::Departure;
+use cluster::{Agents, Joining, Leaving};
 use description::Description;
 use every_space::EverySpace;
 pub(super) use host::Host;
@@ -108,6 +110,12 @@ const AGENTS: &[Row<Agents>] = &[
     }),
 ];
 
+/// An embedded cluster that was taken out of the inventory.
+const LEAVING_CLUSTER: &[Row<Leaving>] =
+    &[Row::new(DEPARTURE, "departure of", None, |of| component(of, cluster::departure))];
+/// Name of the component that removes from a cluster what its agents had there.
+const DEPARTURE: &str = "departure";
+
 /// The host space.
 const HOST: &[Row<Host>] =
     &[Row::new("space-manager", "Space Manager of", None, |of| component(of, host::space_manager))];
@@ -137,6 +145,10 @@ pub(super) struct Parts<'a> {
     pub(super) without: &'a [Elsewhere],
     /// The CA of the listener, PEM.
     pub(super) ca_pem: &'a str,
+    /// Takes the news about embedded clusters that somebody took out of the inventory.
+    pub(super) departures: &'a mpsc::Sender<Departure>,
+    /// Records of the store may have been dropped at the start.
+    pub(super) repaired: bool,
 }
 
 /// Starts the components of everything in `wanted` that does not run yet, except the agents of clusters: [`join`].
@@ -258,13 +270,33 @@ pub(super) fn join(mut parts: Parts<'_>, clusters: &[&Cluster], ready: &mut Read
         let Ok(its) = parts.space(cluster.its.as_str()) else { continue };
         let spaces = (parts.space(cluster.name.as_str())?, its);
         let hub = (parts.running.lasting_url(&cluster.its), parts.ca_pem);
-        let joining = Joining::new(cluster, spaces, hub, parts.runs(Some(Elsewhere::StatusAgent)));
+        // A ManagedCluster that a repair dropped was not taken out by anybody.
+        let past = (parts.departures.clone(), cluster.given.is_some() && !parts.repaired);
+        let joining = Joining::new(cluster, spaces, hub, parts.runs(Some(Elsewhere::StatusAgent)), past);
         parts.start(JOINING_CLUSTER, cluster.name.as_str(), Some(cluster.its.as_str()), &joining, ready);
         let Some((_, enrolled)) = ready.last() else { continue };
         let agents = Agents { joining, enrolled: enrolled.clone() };
         parts.start(AGENTS, cluster.name.as_str(), Some(cluster.its.as_str()), &agents, ready);
     }
     Ok(())
+}
+
+/// Ends the agents of a cluster that was taken out of the inventory, and removes what they had in it.
+pub(super) async fn leave(mut parts: Parts<'_>, cluster: &Cluster) -> Result<(), Failure> {
+    let name = cluster.name.as_str();
+    parts.components.end_between(name, cluster.its.as_str()).await;
+    let of = Leaving {
+        cluster: cluster.name.clone(),
+        wec: parts.space(name)?,
+        departures: parts.departures.clone(),
+    };
+    parts.start(LEAVING_CLUSTER, name, None, &of, &mut Ready::new());
+    Ok(())
+}
+
+/// Ends the departure of a cluster: it is over, or the cluster is asked for again.
+pub(super) async fn stay(parts: Parts<'_>, cluster: &str) {
+    parts.components.end_one(DEPARTURE, cluster).await;
 }
 
 /// Adds labels that were asked for after the enrolment to the ManagedCluster of a running cluster (SP-102). Does nothing if somebody

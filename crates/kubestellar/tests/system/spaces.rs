@@ -219,8 +219,12 @@ async fn sp_050_suspend_over_a_restart() {
     planes(&host).patch("wds1", &params, &suspend(json!("true"))).await.unwrap();
     let is_paused = |plane: &DynamicObject| plane.data["status"].to_string().contains("ReconcilePaused");
     until_one(&planes(&host), "wds1", "suspended", is_paused).await;
-    let shown = ks.status().await["server"]["spaces"].to_string();
-    assert!(shown.contains("its1") && !shown.contains("wds1"), "{shown}");
+    let shown = ks.status().await["server"]["spaces"].clone();
+    let state = |name: &str| {
+        let found = shown.as_array().unwrap().iter().find(|space| space["name"] == name).cloned().unwrap();
+        (found["ready"] == true, found["suspended"] == true)
+    };
+    assert_eq!((state("its1"), state("wds1")), ((true, false), (false, true)), "{shown}");
     server.stop().await;
     let server = ks.serve(&[]).await;
     let host = ks.client("kubestellar").await;

@@ -4,7 +4,7 @@ use json_patch::{PatchOperation, jsonptr::PointerBuf};
 use serde_json::Value;
 
 use super::PatchError;
-use crate::json::{DEPTH_MAX, depth};
+use crate::json::{DEPTH_MAX, depth, type_name};
 
 /// Most operations of one patch.
 pub const JSON_OPERATIONS_MAX: usize = 10_000;
@@ -50,7 +50,7 @@ fn operations(ops: &Value) -> Result<&[Value], PatchError> {
     let mistyped = |value: &Value, wanted: &str| {
         let text = format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type {wanted}",
-            kind(value)
+            type_name(value)
         );
         PatchError::Malformed(text)
     };
@@ -71,17 +71,6 @@ fn operations(ops: &Value) -> Result<&[Value], PatchError> {
         return Err(PatchError::TooLarge(text));
     }
     Ok(list)
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn read(raw: &Value) -> Result<PatchOperation, PatchError> {

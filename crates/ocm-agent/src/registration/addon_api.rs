@@ -12,7 +12,7 @@ use apis::{
     },
 };
 use kube::api::ApiResource;
-use runtime::{ObjectKey, Watched, informer::Source, rest::Gvr};
+use runtime::{ObjectKey, Source, Watched, rest::Gvr};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, json};
 

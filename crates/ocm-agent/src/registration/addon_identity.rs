@@ -16,9 +16,9 @@ use k8s_openapi::{
 };
 use rcgen::PublicKeyData as _;
 use runtime::{
-    Store,
+    Source, Store,
     failure::message_of,
-    informer::{self, Source},
+    informer,
     rest::{Gvr, Rest},
 };
 use serde_json::{Value, json};

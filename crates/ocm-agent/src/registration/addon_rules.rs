@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use apis::ocm::{ManagedClusterAddOn, addon::RegistrationConfig};
+use apis::ocm::{
+    ManagedClusterAddOn,
+    addon::{RegistrationConfig, RegistrationSubject},
+};
 use k8s_openapi::{
     ByteString, api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp,
 };
@@ -77,8 +80,12 @@ pub(super) fn wanted(addon: &ManagedClusterAddOn, tokens: Option<i64>) -> Vec<Wa
             let mut registration = registration.clone();
             let for_hub = registration.signer_name == CLIENT_SIGNER;
             let tokens = tokens.filter(|_| for_hub);
+            let account = names::token_subject(cluster, name);
             if tokens.is_some() {
-                registration.subject = names::token_subject(cluster, name);
+                registration.subject = account;
+            } else if for_hub && registration.subject == account {
+                // What an agent left that identified itself by token. No certificate is for a service account.
+                registration.subject = RegistrationSubject::default();
             }
             let (group, subject) = (names::cluster_group(cluster, name), &mut registration.subject);
             if subject.user.is_empty() {
@@ -163,7 +170,6 @@ pub(super) fn health(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apis::ocm::addon::RegistrationSubject;
 
     fn addon(registrations: Vec<RegistrationConfig>) -> ManagedClusterAddOn {
         let mut addon = ManagedClusterAddOn::namespaced("c1", "a");
@@ -236,6 +242,8 @@ mod tests {
         let back = with_driver(&told, false).unwrap();
         assert_eq!(back.status.as_ref().unwrap().kube_client_driver, "csr");
         assert_eq!(with_driver(&back, false), None);
+        let user = wanted(&back, None)[0].subject().common_name;
+        assert_eq!(user, "system:open-cluster-management:cluster:c1:addon:a:agent:a");
     }
 
     /// OCM-A-85 (names and keys).

@@ -27,11 +27,13 @@ use apis::{
         cluster::{CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED},
     },
 };
-use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
+use k8s_openapi::api::{
+    certificates::v1::CertificateSigningRequest, coordination::v1::Lease, core::v1::Secret,
+};
 use runtime::{
-    Queue, Store,
+    Queue, Source, Store,
     failure::{code_of, is_clash, is_not_found},
-    informer::{self, Source},
+    informer,
     rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};
@@ -322,7 +324,7 @@ impl IdentityKeeper {
     }
 
     async fn forget(&self, namespace: &str, secret: &str) -> Result<(), kube::Error> {
-        let gvr = Gvr::new("", "v1", "secrets");
+        let gvr = Gvr::of::<Secret>();
         match self.agent.cluster.delete(&gvr, namespace, secret, &Removal::default()).await {
             Err(error) if !is_not_found(&error) => Err(error),
             _ => Ok(()),

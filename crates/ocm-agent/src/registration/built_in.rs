@@ -7,7 +7,7 @@
 
 use std::{future::Future, time::Duration};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::Client;
 use runtime::{
     backoff::jittered,
@@ -131,7 +131,7 @@ async fn keep_lease(cluster: &Rest, namespace: &str, name: &str, stop: &Cancella
 }
 
 async fn renew(cluster: &Rest, namespace: &str, name: &str) -> Result<(), kube::Error> {
-    let gvr = Gvr::new("coordination.k8s.io", "v1", "leases");
+    let gvr = Gvr::of::<Lease>();
     let stamp = ocm_shared::cluster::micro(Timestamp::now());
     let spec = json!({"holderIdentity": name, "leaseDurationSeconds": LEASE.as_secs(), "renewTime": stamp});
     if let Some(mut lease) = cluster.find::<Value>(&gvr, namespace, name).await? {

@@ -13,9 +13,9 @@ use k8s_openapi::{
 use kube::Client;
 use rcgen::PublicKeyData as _;
 use runtime::{
-    Store, TaskError, Tasks,
+    Source, Store, TaskError, Tasks,
     failure::{code_of, is_clash, message_of},
-    informer::{self, Source},
+    informer,
     rest::Rest,
 };
 use serde_json::{Value, json};

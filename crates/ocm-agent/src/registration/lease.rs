@@ -6,6 +6,7 @@ use apis::{
     constants::CLUSTER_LEASE,
     ocm::{ManagedCluster, cluster::CONDITION_HUB_ACCEPTED},
 };
+use k8s_openapi::api::coordination::v1::Lease;
 use runtime::failure::is_not_found;
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ impl Agent {
     }
 
     async fn renew_once(&self, hub: &Rest) -> Result<(), kube::Error> {
-        let gvr = Gvr::new("coordination.k8s.io", "v1", "leases");
+        let gvr = Gvr::of::<Lease>();
         let mut lease: Value = hub.get(&gvr, &self.names.cluster, CLUSTER_LEASE).await?;
         let stamp = ocm_shared::cluster::micro(self.now());
         match lease.get_mut("spec").and_then(Value::as_object_mut) {

@@ -23,7 +23,7 @@ use apis::{
     ocm::ManagedCluster,
 };
 use futures::future::BoxFuture;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::certificates::v1::CertificateSigningRequest, jiff::Timestamp};
 use kube::Client;
 use parking_lot::Mutex;
 use runtime::{
@@ -370,9 +370,9 @@ fn random_text(length: usize) -> String {
 }
 
 fn managed_clusters() -> Gvr {
-    Gvr::new(apis::constants::CLUSTER_GROUP, "v1", "managedclusters")
+    Gvr::of::<ManagedCluster>()
 }
 
 fn requests() -> Gvr {
-    Gvr::new("certificates.k8s.io", "v1", "certificatesigningrequests")
+    Gvr::of::<CertificateSigningRequest>()
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use apis::ocm::{ManagedCluster, cluster::ManagedNamespace};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Namespace, jiff::Timestamp};
 use runtime::failure::{is_clash, is_not_found, message_of};
 use runtime::rest::{Gvr, Rest};
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ async fn apply(cluster: &Rest, name: &str, label: &str) -> Result<(), kube::Erro
 }
 
 fn namespaces() -> Gvr {
-    Gvr::new("", "v1", "namespaces")
+    Gvr::of::<Namespace>()
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl Kept<'_> {
 }
 
 fn secrets() -> Gvr {
-    Gvr::new("", "v1", "secrets")
+    Gvr::of::<Secret>()
 }
 
 /// Writes the content of a Secret as files. A failure is logged, and retried at the next check.

@@ -6,11 +6,15 @@ use apis::ocm::{
     ClusterClaim, ClusterProperty, ManagedCluster,
     cluster::{CONDITION_AVAILABLE, CONDITION_CLOCK, CONDITION_HUB_ACCEPTED, CONDITION_JOINED},
 };
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use k8s_openapi::{
+    api::{core::v1::Node, events::v1::Event},
+    apimachinery::pkg::apis::meta::v1::Condition,
+    jiff::Timestamp,
+};
 use runtime::{
-    Store, TaskError, Tasks, Watched,
+    Source, Store, TaskError, Tasks, Watched,
     failure::is_clash,
-    informer::{self, Source},
+    informer,
     rest::{Gvr, Rest},
 };
 use serde_json::{Value, json};
@@ -254,7 +258,7 @@ impl Agent {
             "note": available.message, "reportingController": "klusterlet-agent", "reportingInstance": "klusterlet-agent",
             "regarding": {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
                 "name": cluster, "namespace": cluster}});
-        let gvr = Gvr::new("events.k8s.io", "v1", "events");
+        let gvr = Gvr::of::<Event>();
         if let Err(error) = hub.create::<Value>(&gvr, cluster, body.to_string().into_bytes()).await {
             tracing::debug!(cluster, %error, "no event");
         }

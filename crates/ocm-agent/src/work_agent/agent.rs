@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use apis::ocm::{AppliedManifestWork, ManifestWork};
 use futures::future::BoxFuture;
-use kube::{Client, Resource};
+use kube::Client;
 use runtime::{
-    Next, TaskPool, Tasks,
-    feed::{Change, Source, WithoutManagedFields, follow},
+    Next, Source, TaskPool, Tasks, Watched,
+    feed::{Change, follow},
     work,
 };
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -54,29 +53,29 @@ async fn drive(hub: Client, cluster: Client, config: Config, stop: CancellationT
     Ok(tasks.finish().await?)
 }
 
-fn work_event(change: Change<WithoutManagedFields<ManifestWork>>) -> Event {
+fn work_event(change: Change<ManifestWork>) -> Event {
     match change {
-        Change::Put(WithoutManagedFields(work)) => Event::Work(Box::new(work)),
-        Change::Gone((_, name)) => Event::WorkGone(name),
+        Change::Put(work) => Event::Work(Box::new(work)),
+        Change::Gone(key) => Event::WorkGone(key.name.to_string()),
         Change::Synced => Event::WorksListed,
     }
 }
 
-fn applied_event(change: Change<WithoutManagedFields<AppliedManifestWork>>) -> Event {
+fn applied_event(change: Change<AppliedManifestWork>) -> Event {
     match change {
-        Change::Put(WithoutManagedFields(applied)) => Event::Applied(Box::new(applied)),
-        Change::Gone((_, name)) => Event::AppliedGone(name),
+        Change::Put(applied) => Event::Applied(Box::new(applied)),
+        Change::Gone(key) => Event::AppliedGone(key.name.to_string()),
         Change::Synced => Event::AppliedListed,
     }
 }
 
 impl Agent {
     /// Follows a resource of a server into the state.
-    async fn follow_into<K: Resource + DeserializeOwned + Send>(
+    async fn follow_into<K: Watched>(
         self: Arc<Self>,
         server: Client,
         source: Source,
-        event: fn(Change<WithoutManagedFields<K>>) -> Event,
+        event: fn(Change<K>) -> Event,
     ) {
         follow(&server, &source, &self.stop, |change| self.note(event(change))).await;
     }

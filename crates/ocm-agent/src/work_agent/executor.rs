@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use apis::ocm::work::{ExecutorServiceAccount, ManifestWorkExecutor};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{
     Error,
     core::{params::PostParams, request::Request},
@@ -100,7 +101,7 @@ async fn review(
             format!("system:serviceaccounts:{}", account.namespace)],
         "resourceAttributes": {"group": gvr.group, "version": gvr.version,
             "resource": gvr.plural, "namespace": target.namespace, "name": target.name, "verb": verb}}});
-    let gvr = Gvr::new("authorization.k8s.io", "v1", "subjectaccessreviews");
+    let gvr = Gvr::of::<SubjectAccessReview>();
     let answer: Value = cluster.create(&gvr, "", body.to_string().into_bytes()).await?;
     Ok(answer.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
 }

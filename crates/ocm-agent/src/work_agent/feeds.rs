@@ -8,8 +8,8 @@ use std::{
 };
 
 use runtime::{
-    TaskPool,
-    feed::{Change, Key, Keyed, Source, follow},
+    ObjectKey, Source, TaskPool, Watched,
+    feed::{Change, follow},
     rest::Gvr,
 };
 use tokio_util::sync::CancellationToken;
@@ -90,12 +90,12 @@ impl Agent {
 
     async fn follow_kind(self: Arc<Self>, gvr: Gvr, stop: CancellationToken) {
         let source = Source::all(gvr.clone()).metadata();
-        let mut first = Some(HashSet::<Key>::new());
-        let target = |(namespace, name): Key| Target {
+        let mut first = Some(HashSet::<ObjectKey>::new());
+        let target = |key: ObjectKey| Target {
             group: gvr.group.clone(),
             resource: gvr.plural.clone(),
-            namespace,
-            name,
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
         };
         follow(self.cluster.client(), &source, &stop, |change: Change<Meta>| match change {
             Change::Put(object) => {

@@ -21,9 +21,8 @@ use kube::{
 };
 use ocm_shared::conditions::set;
 use runtime::{
-    Next,
+    Next, WithoutManagedFields,
     failure::{code_of, is_clash, is_not_found, is_object_missing, message_of},
-    feed::WithoutManagedFields,
     rest::{Gvr, Removal},
 };
 use serde::Serialize;

@@ -4,21 +4,22 @@ use apis::{
     constants::{MANIFEST_WORK_FINALIZER, WORK_GROUP},
     ocm::{AppliedManifestWork, ManifestWork, work::AppliedResource},
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use runtime::rest::Gvr;
 use serde_json::{Value, json};
 
 use super::completion;
 
 pub(crate) fn manifest_works() -> Gvr {
-    Gvr::new(WORK_GROUP, "v1", "manifestworks")
+    Gvr::of::<ManifestWork>()
 }
 
 pub(crate) fn applied_manifest_works() -> Gvr {
-    Gvr::new(WORK_GROUP, "v1", "appliedmanifestworks")
+    Gvr::of::<AppliedManifestWork>()
 }
 
 pub(crate) fn definitions() -> Gvr {
-    Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    Gvr::of::<CustomResourceDefinition>()
 }
 
 /// Returns whether a work is complete and must not be changed.

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use apis::ocm::AppliedManifestWork;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::Error;
-use runtime::{Next, feed::WithoutManagedFields, rest::Removal};
+use runtime::{Next, WithoutManagedFields, rest::Removal};
 use serde_json::json;
 
 use super::{

@@ -16,9 +16,8 @@ use apis::{
 use futures::{StreamExt, stream};
 use kube::Error;
 use runtime::{
-    Next,
+    Next, WithoutManagedFields,
     failure::{is_clash, message_of},
-    feed::WithoutManagedFields,
     rest::Removal,
 };
 use serde_json::json;

@@ -5,7 +5,7 @@ use apis::ocm::{
     work::{ManifestResourceMeta, ManifestWorkStatus},
 };
 use proptest::prelude::*;
-use runtime::{mapper::Mapped, rest::Gvr};
+use runtime::{ObjectKey, mapper::Mapped, rest::Gvr};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -145,10 +145,8 @@ fn ocm_161_what_is_not_followed_is_read() {
     let (mut state, todo) = (state(), Todo { changed: true, ..Todo::default() });
     record(&mut state, &one);
     assert_eq!(first(&planned(&state, &one, &todo, &[])), "look");
-    let listed = super::super::state::Event::KindListed(
-        mapped("ConfigMap").gvr,
-        [("n".to_owned(), "a".to_owned())].into(),
-    );
+    let listed =
+        super::super::state::Event::KindListed(mapped("ConfigMap").gvr, [ObjectKey::new("n", "a")].into());
     state.event(listed, Instant::now());
     assert_eq!(first(&planned(&state, &one, &todo, &[])), "report");
 }

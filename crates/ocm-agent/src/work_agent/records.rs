@@ -9,11 +9,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use runtime::{
-    ResourceVersion,
-    feed::{Key, Keyed},
-    rest::Gvr,
-};
+use runtime::{ObjectKey, ResourceVersion, Watched, rest::Gvr};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -26,12 +22,12 @@ pub(crate) struct Meta {
     pub(crate) metadata: ObjectMeta,
 }
 
-impl Keyed for Meta {
-    fn key(&self) -> Key {
-        (self.metadata.namespace.clone().unwrap_or_default(), self.metadata.name.clone().unwrap_or_default())
+impl Watched for Meta {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::of(&self.metadata)
     }
 
-    fn resource_version(&self) -> &str {
+    fn version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 }
@@ -448,13 +444,18 @@ impl Tracker {
 
     /// The first list of a resource is complete and contained `seen`: recorded objects that are not in it
     /// were deleted. Cost: a walk over all records.
-    pub(crate) fn listed(&mut self, gvr: &Gvr, seen: &HashSet<Key>, now: Instant) -> Vec<(String, Duration)> {
+    pub(crate) fn listed(
+        &mut self,
+        gvr: &Gvr,
+        seen: &HashSet<ObjectKey>,
+        now: Instant,
+    ) -> Vec<(String, Duration)> {
         let absent: Vec<Target> = self
             .records
             .iter()
             .filter(|(target, works)| {
                 works.values().any(|record| record.gvr == *gvr)
-                    && !seen.contains(&(target.namespace.clone(), target.name.clone()))
+                    && !seen.contains(&ObjectKey::new(&target.namespace, &target.name))
             })
             .map(|(target, _)| target.clone())
             .collect();

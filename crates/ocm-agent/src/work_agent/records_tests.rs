@@ -204,7 +204,7 @@ fn ocm_073_forgetting_a_work_does_not_lose_its_successor() {
 fn a_first_list_tells_of_what_went_before_it() {
     let mut tracker = Tracker::default();
     put(&mut tracker, "w", record());
-    let there = HashSet::from([(String::new(), "x".to_owned())]);
+    let there = HashSet::from([ObjectKey::new("", "x")]);
     assert!(tracker.listed(&record().gvr, &there, Instant::now()).is_empty());
     assert_eq!(tracker.listed(&record().gvr, &HashSet::new(), Instant::now()).len(), 1);
     assert_eq!(tracker.take("w").attention(&target()), Meaning::Drift);

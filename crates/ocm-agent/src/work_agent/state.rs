@@ -14,7 +14,7 @@ use apis::ocm::{
     work::{AppliedManifestWorkSpec, ManifestWorkStatus},
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
-use runtime::{Next, backoff::jittered, feed::Key, rest::Gvr};
+use runtime::{Next, ObjectKey, backoff::jittered, rest::Gvr};
 use tokio::time::Instant;
 
 use super::{
@@ -87,7 +87,7 @@ pub(crate) enum Event {
     /// The metadata of an object of a followed kind; `None` if the object is gone.
     Object(Target, Option<Box<ObjectMeta>>),
     /// The first list of a followed kind is complete and contained these objects.
-    KindListed(Gvr, HashSet<Key>),
+    KindListed(Gvr, HashSet<ObjectKey>),
     /// Definitions of this group changed; resources that manifests wait for may be served now.
     Definition(String),
 }

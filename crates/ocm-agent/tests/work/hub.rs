@@ -84,7 +84,7 @@ async fn ocm_096_a_hub_that_was_put_back() {
     let left = w.cluster.until_all(MAPS, "sea", "a list", |all| Some(all.len())).await;
     assert!(left >= 7, "{left}");
     let agent = w.agent(config(true)).await;
-    let gone = |all: &Objects| all.keys().all(|(_, name)| !name.starts_with("reef")).then_some(());
+    let gone = |all: &Objects| all.keys().all(|key| !key.name.starts_with("reef")).then_some(());
     w.cluster.until_all(MAPS, "sea", "all evicted", gone).await;
     assert!(w.cluster.get(MAPS, "sea", "new").await.is_some());
     agent.end().await;

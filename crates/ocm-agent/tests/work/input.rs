@@ -210,7 +210,7 @@ async fn ocm_076_a_large_work() {
     w.settled("small").await;
     w.settled("large").await;
     let count = |all: &Objects| {
-        let large = all.keys().filter(|(_, name)| name.starts_with("large")).count();
+        let large = all.keys().filter(|key| key.name.starts_with("large")).count();
         (large == 40).then_some(())
     };
     w.cluster.until_all(MAPS, "sea", "all of it", count).await;

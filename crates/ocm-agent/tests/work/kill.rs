@@ -8,7 +8,10 @@ use std::{
 
 use kube::core::PartialObjectMeta;
 use parking_lot::Mutex;
-use runtime::feed::{Change, Source, WithoutManagedFields, follow};
+use runtime::{
+    ObjectKey, Source,
+    feed::{Change, follow},
+};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -86,7 +89,7 @@ async fn check(w: &World) {
     let after = w.cluster.until_all(MAPS, "sea", "a list", |all| Some(all.clone())).await;
     for (key, object) in &objects {
         // An object that exists before and after existed, with its owner, when the owners were listed.
-        let name = &key.1;
+        let name = &key.name;
         if !after.get(key).is_some_and(|later| standing(object, later)) {
             continue;
         }
@@ -95,7 +98,7 @@ async fn check(w: &World) {
             let Some(found) = found else {
                 panic!("{name} belongs to what is gone: {object:#} {applied:#?}")
             };
-            assert!(listed(found).contains(&name.as_str()), "{name} is not listed: {found:#}");
+            assert!(listed(found).contains(&name.as_ref()), "{name} is not listed: {found:#}");
         }
     }
 }
@@ -113,8 +116,8 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
     let token = stop.clone();
     let observer = tokio::spawn(async move {
         let source = Source::all(gvr(MAPS)).namespaced("sea").metadata();
-        follow(&client, &source, &token, |change: Change<WithoutManagedFields<PartialObjectMeta>>| {
-            if let Change::Put(WithoutManagedFields(PartialObjectMeta { metadata, .. })) = change {
+        follow(&client, &source, &token, |change: Change<PartialObjectMeta>| {
+            if let Change::Put(PartialObjectMeta { metadata, .. }) = change {
                 let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
                 seen.lock().entry(name).or_default().insert(uid);
             }
@@ -149,13 +152,13 @@ async fn ocm_093_a_killed_agent_orphans_nothing() {
     let expected = contents(&wanted.works);
     let same = |all: &Objects| {
         let have: BTreeMap<String, Value> =
-            all.iter().map(|((_, name), object)| (name.clone(), object["data"].clone())).collect();
+            all.iter().map(|(key, object)| (key.name.to_string(), object["data"].clone())).collect();
         (have == expected).then_some(())
     };
     w.cluster.until_all(MAPS, "sea", "what is wanted and nothing else", same).await;
     let accounted = |all: &Objects| {
         let names = wanted.works.iter().all(|(name, objects)| {
-            let listed = all.get(&(String::new(), applied_name(name))).map(|a| listed(a));
+            let listed = all.get(&ObjectKey::new("", &applied_name(name))).map(|a| listed(a));
             listed.is_some_and(|l| l.iter().copied().eq(objects.keys().map(String::as_str)))
         });
         (names && all.len() == wanted.works.len()).then_some(())

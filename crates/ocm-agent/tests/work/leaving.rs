@@ -79,7 +79,7 @@ async fn ocm_095_deletion_right_after_creation() {
     let none = |all: &Objects| all.is_empty().then_some(());
     w.hub.until_all(WORKS, CLUSTER, "all works gone", none).await;
     w.cluster.until_all(APPLIED, "", "all AppliedManifestWorks gone", none).await;
-    let leaked = |all: &Objects| all.keys().all(|(_, name)| !name.starts_with("reef")).then_some(());
+    let leaked = |all: &Objects| all.keys().all(|key| !key.name.starts_with("reef")).then_some(());
     w.cluster.until_all(MAPS, "sea", "nothing left", leaked).await;
     agent.end().await;
     w.end().await;

@@ -228,7 +228,7 @@ async fn ocm_137_many_reports_and_a_restart() {
     for name in &names {
         w.cluster.merge_status(DEPLOYMENTS, "sea", name, status(3)).await;
         let one = reporting(&w, "Deployment", name, "the next", |r| r["status"]["readyReplicas"] == 3).await;
-        let key = (CLUSTER.to_owned(), one["metadata"]["name"].as_str().expect("a name").to_owned());
+        let key = runtime::ObjectKey::new(CLUSTER, one["metadata"]["name"].as_str().expect("a name"));
         assert_eq!(uid(&one), uid(&before[&key]));
     }
     let writes = w.at_hub.count(|line| line.starts_with("agent PATCH") && line.contains("/workstatuses/"));

@@ -12,7 +12,8 @@ use std::{
 use kube::{Client, client::Body};
 use kubestellar_ocm_agent::work_agent::{self, Config};
 use runtime::{
-    feed::{Change, Key, Keyed, Source, follow},
+    ObjectKey, Source, Watched,
+    feed::{Change, follow},
     metrics::Metrics,
     rest::{Gvr, Removal, Rest},
 };
@@ -42,19 +43,19 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-impl Keyed for Whole {
-    fn key(&self) -> Key {
-        let part = |name: &str| self.0["metadata"][name].as_str().unwrap_or_default().to_owned();
-        (part("namespace"), part("name"))
+impl Watched for Whole {
+    fn key(&self) -> ObjectKey {
+        let part = |name: &str| self.0["metadata"][name].as_str().unwrap_or_default();
+        ObjectKey::new(part("namespace"), part("name"))
     }
 
-    fn resource_version(&self) -> &str {
+    fn version(&self) -> &str {
         self.0["metadata"]["resourceVersion"].as_str().unwrap_or_default()
     }
 }
 
 /// Objects by namespace and name.
-pub(crate) type Objects = BTreeMap<Key, Value>;
+pub(crate) type Objects = BTreeMap<ObjectKey, Value>;
 
 /// `group/version/plural`, or `version/plural`.
 pub(crate) fn gvr(text: &str) -> Gvr {
@@ -131,7 +132,7 @@ impl Side {
         what: &str,
         mut ask: impl FnMut(Option<&Value>) -> Option<T> + Send,
     ) -> T {
-        let key = (namespace.to_owned(), name.to_owned());
+        let key = ObjectKey::new(namespace, name);
         self.until_all(resource, namespace, what, |all| ask(all.get(&key))).await
     }
 

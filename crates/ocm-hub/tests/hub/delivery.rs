@@ -8,7 +8,8 @@ use kubestellar_ocm_hub::{self as hub, enroll};
 use ocm_agent::work_agent;
 use ocm_shared::rbac::Subject;
 use runtime::{
-    feed::{Change, Source, WithoutManagedFields, follow},
+    Source,
+    feed::{Change, follow},
     rest::{Gvr, Removal, Rest},
 };
 use serde_json::{Value, json};
@@ -51,7 +52,7 @@ async fn until<T, F: Future<Output = Option<T>>>(
     let sources: Vec<_> =
         watched.iter().map(|(rest, gvr)| (rest, Source::all((*gvr).clone()).metadata())).collect();
     let feeds = sources.iter().map(|(rest, source)| {
-        follow(rest.client(), source, &stop, |_: Change<WithoutManagedFields<PartialObjectMeta>>| {
+        follow(rest.client(), source, &stop, |_: Change<PartialObjectMeta>| {
             changed.notify_one();
         })
     });

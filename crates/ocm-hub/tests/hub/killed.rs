@@ -17,7 +17,8 @@ use ocm_agent::{
 use ocm_shared::rbac::Subject;
 use parking_lot::Mutex;
 use runtime::{
-    feed::{Change, Source, WithoutManagedFields, follow},
+    Source,
+    feed::{Change, follow},
     rest::{Removal, Rest},
 };
 use serde_json::{Value, json};
@@ -198,17 +199,12 @@ async fn ocm_057_a_killed_agent_joins_once_and_orphans_nothing() {
     let token = stop.clone();
     let observer = tokio::spawn(async move {
         let source = Source::all(gvr("configmaps")).namespaced("default").metadata();
-        follow(
-            client.client(),
-            &source,
-            &token,
-            |change: Change<WithoutManagedFields<PartialObjectMeta>>| {
-                if let Change::Put(WithoutManagedFields(PartialObjectMeta { metadata, .. })) = change {
-                    let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
-                    seen.lock().entry(name).or_default().insert(uid);
-                }
-            },
-        )
+        follow(client.client(), &source, &token, |change: Change<PartialObjectMeta>| {
+            if let Change::Put(PartialObjectMeta { metadata, .. }) = change {
+                let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
+                seen.lock().entry(name).or_default().insert(uid);
+            }
+        })
         .await;
     });
 

@@ -8,7 +8,8 @@ use ocm_agent::work_agent;
 use ocm_shared::rbac::Subject;
 use parking_lot::Mutex;
 use runtime::{
-    feed::{Change, Source, WithoutManagedFields, follow},
+    Source,
+    feed::{Change, follow},
     rest::Removal,
 };
 use serde_json::{Value, json};
@@ -30,8 +31,8 @@ async fn ocm_a_17_a_lease_keeps_alive() {
     let token = stop.clone();
     let following = tokio::spawn(async move {
         let source = Source::all(gvr("leases")).namespaced("c1");
-        follow(hub.client(), &source, &token, |change: Change<WithoutManagedFields<Lease>>| {
-            if let Change::Put(WithoutManagedFields(lease)) = change
+        follow(hub.client(), &source, &token, |change: Change<Lease>| {
+            if let Change::Put(lease) = change
                 && let Some(at) = lease.spec.and_then(|spec| spec.renew_time)
             {
                 seen.lock().push(at.0);

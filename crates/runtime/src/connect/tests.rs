@@ -336,7 +336,7 @@ async fn ocm_071_exceptions_are_for_the_proxy_of_the_environment() {
     let ask = |url: &str, own: Option<&str>, environment: Proxies| {
         let config = with(config(url, None), |it| it.proxy_url = own.map(|own| own.parse().unwrap()));
         async move {
-            let client = connected(&config, &environment).unwrap();
+            let client = connected(&config, &environment, Reach::Everywhere).unwrap();
             let request = Request::get("/version").body(Vec::new()).unwrap();
             client.request::<String>(request).await.map_err(|error| error.to_string())
         }
@@ -349,6 +349,32 @@ async fn ocm_071_exceptions_are_for_the_proxy_of_the_environment() {
     // A kubeconfig's own proxy, for a server that is covered.
     let _ = ask("https://hub.invalid:1", Some(&format!("{proxy}/own")), environment("*")).await;
     assert_eq!(proxying.await.unwrap(), ["hub.invalid:6443", "hub.invalid:1"]);
+}
+
+/// SP-038: a client with a bound refuses addresses and names beyond it, also that of a proxy, and says so.
+#[tokio::test]
+async fn sp_038_a_client_stays_within_its_reach() {
+    let echo = Echo::start(None).await;
+    let port = echo.address.port();
+    let of = |url: &str, proxy: Option<&str>| {
+        with(config(url, None), |it| it.proxy_url = proxy.map(|proxy| proxy.parse().unwrap()))
+    };
+    let ask_within = async |config: Config, reach: Reach| {
+        let request = Request::get("/x").body(Vec::new()).unwrap();
+        let answer: Result<String, _> = client_within(config, reach).unwrap().request(request).await;
+        answer.map_err(|error| format!("{error}"))
+    };
+    let here = [format!("http://127.0.0.1:{port}"), format!("http://localhost:{port}")];
+    for url in &here {
+        assert!(ask_within(of(url, None), Reach::Servers).await.is_ok(), "{url}");
+        let refused = ask_within(of(url, None), Reach::OtherMachines).await.unwrap_err();
+        assert!(refused.contains("is an address of this machine, which is the pod itself"), "{refused}");
+    }
+    let proxied = of("http://hub.example", Some(&here[0]));
+    let refused = ask_within(proxied, Reach::OtherMachines).await.unwrap_err();
+    assert!(refused.contains("an address of this machine"), "{refused}");
+    let cloud = ask_within(of("http://169.254.169.254", None), Reach::Servers).await.unwrap_err();
+    assert!(cloud.contains("169.254.169.254 is a link-local address"), "{cloud}");
 }
 
 /// SP-084: an error names what failed, in the words of Go's clients.

@@ -1,5 +1,6 @@
 //! Applies the rendered templates of a hook to an API server, and looks at what became of the objects (SP-017, SP-022).
 
+use apis::tenancy::ControlPlane;
 use kube::Error;
 use runtime::failure::{is_already_exists, is_not_found, message_of, status_of};
 use runtime::mapper::{Mapped, Mapper};
@@ -7,14 +8,22 @@ use runtime::rest::Rest;
 use serde_json::Value;
 
 use super::readiness::{self, State};
-use crate::names::{HOOK_MANAGER, MANAGED_BY, RELEASE_NAMESPACE};
+use crate::credentials;
+use crate::names::{HOOK_MANAGER, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE, namespace_of};
 
 /// Where the objects of a hook go.
 pub(crate) struct Target {
     rest: Rest,
     mapper: Mapper,
-    /// The only namespace that objects may be in; `None` if templates choose it.
-    namespace: Option<String>,
+    /// The ControlPlane in whose namespace objects must be; `None` if templates choose the namespace.
+    plane: Option<Plane>,
+}
+
+/// What objects in the hosting cluster need of their ControlPlane.
+struct Plane {
+    namespace: String,
+    /// The owner reference by which it uses cluster-scoped objects.
+    user: Value,
 }
 
 /// Why an object could not be applied.
@@ -37,16 +46,18 @@ pub(crate) struct Applied {
 }
 
 impl Target {
-    /// The hosting cluster, for a ControlPlane with this namespace.
-    pub(crate) fn hosting(rest: &Rest, mapper: &Mapper, namespace: String) -> Self {
+    /// The hosting cluster, for a hook of this ControlPlane.
+    pub(crate) fn hosting(rest: &Rest, mapper: &Mapper, plane: &ControlPlane) -> Self {
         let rest = Rest::with_manager(rest.client().clone(), HOOK_MANAGER);
-        Self { rest, mapper: mapper.clone(), namespace: Some(namespace) }
+        let namespace = namespace_of(plane.metadata.name.as_deref().unwrap_or_default());
+        let plane = Plane { namespace, user: credentials::user(plane) };
+        Self { rest, mapper: mapper.clone(), plane: Some(plane) }
     }
 
     /// The new space itself (SP-018).
     pub(crate) fn space(client: kube::Client) -> Self {
         let rest = Rest::with_manager(client.clone(), HOOK_MANAGER);
-        Self { rest, mapper: Mapper::new(client), namespace: None }
+        Self { rest, mapper: Mapper::new(client), plane: None }
     }
 
     /// Finds out where an object belongs, and puts its namespace into it.
@@ -64,7 +75,7 @@ impl Target {
         if !mapped.namespaced {
             return Ok(Applied { mapped, namespace: String::new(), name });
         }
-        let namespace = match &self.namespace {
+        let namespace = match self.plane.as_ref().map(|plane| &plane.namespace) {
             Some(wanted) if !given.is_empty() && given != *wanted => {
                 return Err(ApplyError::Namespace { object: shown, given, wanted: wanted.clone() });
             }
@@ -79,8 +90,9 @@ impl Target {
     }
 
     /// Creates an object, or applies it if it exists with other content. Never takes a field from another manager. A
-    /// cluster-scoped object that is created is marked, so that it goes with the ControlPlane. One that exists keeps the
-    /// marks it has: it belongs to somebody else, or to the ControlPlane that made it.
+    /// cluster-scoped object that is created is marked, so that it goes with the ControlPlane. One that a hook of another
+    /// ControlPlane made gets this ControlPlane as a further user, and goes with the last of them. Any other one keeps the
+    /// marks it has: it belongs to somebody else.
     pub(crate) async fn apply(&self, at: &Applied, object: &Value) -> Result<(), ApplyError> {
         self.write(at, object).await.map_err(|source| ApplyError::Request {
             object: format!("{} {}", at.mapped.kind, at.name),
@@ -93,8 +105,8 @@ impl Target {
         let found = match self.rest.find::<Value>(gvr, namespace, &at.name).await? {
             Some(found) => found,
             None => {
-                let owner = self.namespace.as_deref().filter(|_| !at.mapped.namespaced);
-                let new = owner.map_or_else(|| object.clone(), |owner| marked(object, owner));
+                let plane = self.plane.as_ref().filter(|_| !at.mapped.namespaced);
+                let new = plane.map_or_else(|| object.clone(), |plane| plane.marked(object));
                 match self.rest.create::<Value>(gvr, namespace, new.to_string().into_bytes()).await {
                     // Somebody was faster.
                     Err(error) if is_already_exists(&error) => {
@@ -105,7 +117,11 @@ impl Target {
             }
         };
         // An apply without the marks of an earlier one would remove them.
-        let object = &marker(&found).map_or_else(|| object.clone(), |owner| marked(object, owner));
+        let mut object = marker(&found).map_or_else(|| object.clone(), |marker| marked(object, marker));
+        if let Some(plane) = self.plane.as_ref().filter(|_| !at.mapped.namespaced && is_of_hooks(&found)) {
+            plane.join(&found, &mut object);
+        }
+        let object = &object;
         let mut merged = found.clone();
         machinery::patch::merge(&mut merged, object);
         if merged == found {
@@ -150,6 +166,27 @@ impl Applied {
     }
 }
 
+impl Plane {
+    /// An object that this ControlPlane is the first to use.
+    fn marked(&self, object: &Value) -> Value {
+        let mut object = marked(object, &self.namespace);
+        self.join(&object.clone(), &mut object);
+        object
+    }
+
+    /// Makes the ControlPlane a user of an object, beside those that `found` has.
+    fn join(&self, found: &Value, object: &mut Value) {
+        let mut users = found.pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned();
+        let users = users.get_or_insert_default();
+        if !users.iter().any(|one| one["uid"] == self.user["uid"]) {
+            users.push(self.user.clone());
+        }
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("ownerReferences".to_owned(), std::mem::take(users).into());
+        }
+    }
+}
+
 /// The object with the marks by which a cluster-scoped object is found when the ControlPlane with this namespace goes.
 fn marked(object: &Value, namespace: &str) -> Value {
     let marks = serde_json::json!({"metadata": {
@@ -159,7 +196,19 @@ fn marked(object: &Value, namespace: &str) -> Value {
     marked
 }
 
+fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(name)?.as_str()
+}
+
 /// The namespace that the marks of an object name.
 fn marker(object: &Value) -> Option<&str> {
-    object.get("metadata")?.get("annotations")?.get(RELEASE_NAMESPACE)?.as_str()
+    annotation(object, RELEASE_NAMESPACE)
+}
+
+/// Whether a hook made an object. Helm sets the same marks and one more.
+fn is_of_hooks(object: &Value) -> bool {
+    let managed_by = object.pointer("/metadata/labels").and_then(|labels| labels.get(MANAGED_BY));
+    managed_by.is_some_and(|by| by == "Helm")
+        && marker(object).is_some()
+        && annotation(object, RELEASE_NAME).is_none()
 }

@@ -6,7 +6,7 @@ use apis::condition::{REASON_AVAILABLE, REASON_UNAVAILABLE};
 use apis::tenancy::PostCreateHook;
 
 use super::builtin;
-use super::render::{RenderError, render};
+use super::render::{Budget, RenderError, render};
 use super::system_vars;
 
 /// Reason and message of the condition `Ready`; its status is true if the reason is `Available`.
@@ -21,7 +21,7 @@ pub(crate) struct Verdict {
 const MOST: usize = 100;
 
 /// Fills in all templates with the defaults and the system variables. Variables that are missing are listed: a
-/// ControlPlane must supply them.
+/// ControlPlane must supply them. Cost: at most [`MOST`] times what it costs to fill them in.
 pub(crate) fn check(hook: &PostCreateHook) -> Verdict {
     let name = hook.metadata.name.as_deref().unwrap_or_default();
     let not_ready = |message: String| Verdict { ready: false, reason: REASON_UNAVAILABLE, message };
@@ -33,13 +33,17 @@ pub(crate) fn check(hook: &PostCreateHook) -> Verdict {
     let defaults = hook.spec.default_vars.iter().map(|var| (var.name.clone(), var.value.clone()));
     let mut vars: super::Vars = defaults.chain(system_vars("control-plane", name)).collect();
     let mut missing = BTreeSet::new();
+    let mut budget = Budget::of_a_hook();
     for (index, template) in hook.spec.templates.iter().enumerate() {
         loop {
-            match render(index, template, &Arc::new(vars.clone())) {
+            // An attempt that ends at a variable costs the hook nothing.
+            let before = budget.clone();
+            match render(index, template, &Arc::new(vars.clone()), &mut budget) {
                 Ok(_) => break,
                 Err(RenderError::Undefined { name, .. }) if missing.len() < MOST => {
                     vars.insert(name.clone(), "value".to_owned());
                     missing.insert(name);
+                    budget = before;
                 }
                 Err(error) => return not_ready(error.to_string()),
             }

@@ -62,6 +62,8 @@ pub(crate) enum Outcome {
     Missing { why: String },
     /// Not applied.
     Failed { why: String },
+    /// Not applied to the end, because the ControlPlane is being deleted. The hooks after it do not run.
+    Interrupted,
 }
 
 #[cfg(test)]

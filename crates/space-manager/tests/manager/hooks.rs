@@ -90,6 +90,81 @@ async fn sp_049_what_hooks_did_not_make_stays() {
     world.end().await;
 }
 
+/// SP-049: an object that hooks of several ControlPlanes use goes with the last of them, also if that one's finalizer is removed
+/// by force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_049_a_shared_object_goes_with_its_last_user() {
+    let world = World::start().await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "shared"}, "rules": []});
+    let mut released = role.clone();
+    released["metadata"] = json!({"name": "released", "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "a-system"}});
+    world.create(released).await;
+    let released = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "released", "labels": {"seen": "yes"}}});
+    world.hook("h", json!({}), json!([role, released])).await;
+    let applied =
+        |found: Option<&Value>| found.is_some_and(|p| p["status"]["postCreateHookCompleted"] == true);
+    for name in ["a", "b", "c"] {
+        world.plane(name, json!({"type": "k8s", "postCreateHooks": [{"hookName": "h"}]})).await;
+        world.until("ControlPlane", "", name, &applied).await;
+    }
+    let of_helm = world.find("ClusterRole", "", "released").await.unwrap();
+    assert_eq!(of_helm["metadata"]["labels"]["seen"], "yes");
+    assert!(of_helm["metadata"].get("ownerReferences").is_none(), "Helm's: {of_helm}");
+    for (name, next) in [("a", "b-system"), ("b", "c-system")] {
+        world.delete("ControlPlane", "", name).await;
+        world.until_gone("ControlPlane", "", name).await;
+        let shared = world.find("ClusterRole", "", "shared").await.unwrap();
+        assert!(shared["metadata"]["deletionTimestamp"].is_null(), "after {name}");
+        assert_eq!(shared["metadata"]["annotations"]["meta.helm.sh/release-namespace"], next);
+    }
+    *world.spaces.broken.lock() = Some("busy".into());
+    world.delete("ControlPlane", "", "c").await;
+    world.until_message("c", "Synced", "busy").await;
+    world.patch("ControlPlane", "", "c", json!({"metadata": {"finalizers": null}})).await;
+    world.until_gone("ClusterRole", "", "shared").await;
+    world.end().await;
+}
+
+/// SP-014: the objects of a hook are bounded together, and none is made of a hook that goes beyond.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_014_a_hook_cannot_become_gigabytes() {
+    let world = World::start().await;
+    let template = |n: usize| config_map(&format!("m{n}"), json!({"a": "{{.Big}}{{.Big}}{{.Big}}"}));
+    world.hook("h", json!({}), (0..60).map(template).collect()).await;
+    let spec = json!({"type": "k8s", "globalVars": {"Big": "x".repeat(100_000)},
+        "postCreateHooks": [{"hookName": "h"}]});
+    world.plane("a", spec).await;
+    let part = "hook h: template 55: the objects of this hook become larger than 16777216 bytes together";
+    world.until_message("a", "Synced", part).await;
+    assert!(world.find("ConfigMap", "a-system", "m0").await.is_none());
+    world.end().await;
+}
+
+/// SP-049: a hook that is being applied ends when its ControlPlane is deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_049_a_deletion_interrupts_hooks() {
+    const MANY: usize = 3000;
+    let world = World::start().await;
+    let annotations = json!({"annotations": {"space.kubestellar.io/apply-to": "space"}});
+    let templates = (0..MANY).map(|n| config_map(&format!("m{n}"), json!({}))).collect();
+    world.hook("h", annotations, templates).await;
+    world.plane("a", json!({"type": "k8s", "postCreateHooks": [{"hookName": "h"}]})).await;
+    let inside = Rest::new(world.other.client(&Identity::admin()));
+    let maps = Gvr::new("", "v1", "configmaps");
+    let made = || async {
+        let all: Value = inside.list(&maps, "default", "").await.unwrap();
+        all["items"].as_array().unwrap().len()
+    };
+    testkit::wait::until("the first objects", async || made().await > 5).await;
+    world.delete("ControlPlane", "", "a").await;
+    world.until_gone("ControlPlane", "", "a").await;
+    assert!(made().await < MANY, "all objects were made");
+    world.end().await;
+}
+
 /// SP-015, SP-017, SP-020: each failure is told with its hook, the other hooks run, and a hook that is corrected or appears
 /// is applied at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

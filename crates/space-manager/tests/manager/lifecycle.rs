@@ -114,6 +114,54 @@ async fn sp_045_the_same_name_again_is_a_new_space() {
     world.end().await;
 }
 
+/// SP-045: who removes the finalizer by force leaves a space without a ControlPlane. It is reported at once, and a space is opened
+/// and deleted for the UID of its own ControlPlane only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_045_a_finalizer_removed_by_force() {
+    let world = World::start().await;
+    world.plane("a", json!({"type": "k8s"})).await;
+    let first = world.until_condition("a", "Ready", "True", "Available").await;
+    assert_eq!(first["metadata"]["uid"], world.spaces.owners.lock()["a"]);
+    *world.spaces.broken.lock() = Some("busy".into());
+    world.delete("ControlPlane", "", "a").await;
+    world.until_message("a", "Synced", "busy").await;
+    world.patch("ControlPlane", "", "a", json!({"metadata": {"finalizers": null}})).await;
+    world.until_gone("ControlPlane", "", "a").await;
+    *world.spaces.broken.lock() = None;
+    testkit::wait::when("the report", || world.spaces.abandoned.lock().contains(&"a".to_owned())).await;
+    world.plane("a", json!({"type": "k8s"})).await;
+    let second = world.until_condition("a", "Ready", "True", "Available").await;
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
+    assert_eq!(second["metadata"]["uid"], world.spaces.owners.lock()["a"]);
+    world.end().await;
+}
+
+/// SP-030: a namespace that was there before is not taken; the condition says what to do, and doing it is enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sp_030_a_namespace_that_was_there_before() {
+    let world = World::start().await;
+    for name in ["istio-system", "vault-system"] {
+        world.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+    for (name, type_) in [("istio", "k8s"), ("vault", "host")] {
+        world.plane(name, json!({"type": type_})).await;
+        let part = "was there before and belongs to something else";
+        let plane = world.until_message(name, "Synced", part).await;
+        assert_eq!(condition(&plane, "Synced").unwrap()["reason"], "ReconcileError");
+        assert!(!world.spaces.open.lock().contains_key(name));
+        let namespace = format!("{name}-system");
+        assert!(world.find("Secret", &namespace, "admin-kubeconfig").await.is_none());
+        let given = json!({"metadata": {"labels": {"kubestellar.io/control-plane": name}}});
+        world.patch("Namespace", "", &namespace, given).await;
+        world.until_condition(name, "Ready", "True", "Available").await;
+        world.delete("ControlPlane", "", name).await;
+        world.until_gone("ControlPlane", "", name).await;
+        let kept = world.find("Namespace", "", &namespace).await.unwrap();
+        assert!(kept["metadata"]["deletionTimestamp"].is_null(), "{kept}");
+    }
+    world.end().await;
+}
+
 /// SP-050: a suspended space is stopped and says so; it comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sp_050_suspend_and_resume() {

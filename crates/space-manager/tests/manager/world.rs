@@ -21,7 +21,11 @@ use tokio_util::sync::CancellationToken;
 /// Embedded spaces that are only names.
 pub(crate) struct Pretended {
     pub(crate) open: Mutex<BTreeMap<String, u32>>,
+    /// UID of the ControlPlane for which a space was opened last.
+    pub(crate) owners: Mutex<BTreeMap<String, String>>,
     pub(crate) deleted: Mutex<Vec<String>>,
+    /// Spaces that were reported as left without a ControlPlane although they were open.
+    pub(crate) abandoned: Mutex<Vec<String>>,
     pub(crate) suspended: Mutex<BTreeSet<String>>,
     /// Components that were started, and whether they are ready.
     pub(crate) components: Mutex<BTreeMap<String, bool>>,
@@ -47,13 +51,20 @@ impl Pretended {
 }
 
 impl Spaces for Pretended {
-    fn open<'a>(&'a self, space: &'a str, _: Role) -> BoxFuture<'a, Result<Access, SpacesError>> {
+    fn open<'a>(
+        &'a self,
+        space: &'a str,
+        owner: &'a str,
+        _: Role,
+    ) -> BoxFuture<'a, Result<Access, SpacesError>> {
         let outcome = self.checked(|| {
             self.suspended.lock().remove(space);
+            self.owners.lock().insert(space.to_owned(), owner.to_owned());
             let mut open = self.open.lock();
             let next = 1 + open.values().max().copied().unwrap_or_default();
             let generation = *open.entry(space.to_owned()).or_insert(next);
             Access {
+                server_name: None,
                 url: format!("https://127.0.0.1:9443/spaces/{space}"),
                 ca_pem: "CA".into(),
                 certificate_pem: format!("CERT {generation}"),
@@ -70,10 +81,22 @@ impl Spaces for Pretended {
         async move { outcome }.boxed()
     }
 
-    fn delete<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>> {
+    fn delete<'a>(&'a self, space: &'a str, owner: &'a str) -> BoxFuture<'a, Result<(), SpacesError>> {
         let outcome = self.checked(|| {
+            if let Some(known) = self.owners.lock().remove(space) {
+                assert_eq!(known, owner, "the owner of {space}");
+            }
             self.open.lock().remove(space);
             self.deleted.lock().push(space.to_owned());
+        });
+        async move { outcome }.boxed()
+    }
+
+    fn abandoned<'a>(&'a self, space: &'a str) -> BoxFuture<'a, Result<(), SpacesError>> {
+        let outcome = self.checked(|| {
+            if self.open.lock().remove(space).is_some() {
+                self.abandoned.lock().push(space.to_owned());
+            }
         });
         async move { outcome }.boxed()
     }
@@ -159,7 +182,9 @@ impl World {
         }
         let pretended = Pretended {
             open: Mutex::default(),
+            owners: Mutex::default(),
             deleted: Mutex::default(),
+            abandoned: Mutex::default(),
             suspended: Mutex::default(),
             components: Mutex::default(),
             broken: Mutex::default(),
@@ -179,6 +204,7 @@ impl World {
                 inside: "https://inside".into(),
                 ca_pem: embedded.then(|| "HOST CA".into()),
             },
+            reach: runtime::connect::Reach::Servers,
             metrics: runtime::metrics::Metrics::default(),
             ready: ready.clone(),
         };

@@ -13,10 +13,13 @@
 //! * `minReadySeconds` counts as elapsed and `progressDeadlineSeconds` never elapses, because nothing takes time or
 //!   stalls.
 //! * Every pod fits on the one node, whatever it requests; only DaemonSets respect the node's labels.
-//! * Volumes are not provisioned: claims of StatefulSets are created, and stay unbound.
+//! * A claim is bound to a volume that is made for it or that it names; volumes that somebody made by hand are not searched for one
+//!   that fits. Nothing is stored.
+//! * Ephemeral containers end at once, so that `kubectl debug` shows their log, which says that nothing runs.
 //! * Services of type LoadBalancer get the address of the node.
 //! * CronJobs, ReplicationControllers, and deadlines of Jobs (`activeDeadlineSeconds`) are not simulated.
 
+mod claims;
 mod daemonset;
 mod deployment;
 mod endpoints;

@@ -21,13 +21,14 @@ pub(super) enum Kind {
     ControllerRevision,
     Node,
     PersistentVolumeClaim,
+    PersistentVolume,
     Service,
     Endpoints,
     EndpointSlice,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Deployment,
         Self::ReplicaSet,
         Self::StatefulSet,
@@ -37,6 +38,7 @@ impl Kind {
         Self::ControllerRevision,
         Self::Node,
         Self::PersistentVolumeClaim,
+        Self::PersistentVolume,
         Self::Service,
         Self::Endpoints,
         Self::EndpointSlice,
@@ -55,6 +57,7 @@ impl Kind {
             Self::ControllerRevision => "ControllerRevision",
             Self::Node => "Node",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::PersistentVolume => "PersistentVolume",
             Self::Service => "Service",
             Self::Endpoints => "Endpoints",
             Self::EndpointSlice => "EndpointSlice",
@@ -64,7 +67,12 @@ impl Kind {
     pub(super) fn group(self) -> &'static str {
         match self {
             Self::Job => "batch",
-            Self::Pod | Self::Node | Self::PersistentVolumeClaim | Self::Service | Self::Endpoints => "",
+            Self::Pod
+            | Self::Node
+            | Self::PersistentVolumeClaim
+            | Self::PersistentVolume
+            | Self::Service
+            | Self::Endpoints => "",
             Self::EndpointSlice => "discovery.k8s.io",
             _ => "apps",
         }
@@ -81,6 +89,7 @@ impl Kind {
             Self::ControllerRevision => "controllerrevisions",
             Self::Node => "nodes",
             Self::PersistentVolumeClaim => "persistentvolumeclaims",
+            Self::PersistentVolume => "persistentvolumes",
             Self::Service => "services",
             Self::Endpoints => "endpoints",
             Self::EndpointSlice => "endpointslices",

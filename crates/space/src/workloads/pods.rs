@@ -46,7 +46,7 @@ pub(super) fn decide(pod: &Value, node: &str, now: &str) -> Option<Write> {
         return Some(Write::Bind { namespace, name, uid, node: node.to_owned() });
     }
     let seen = number(pod, "/status/observedGeneration") == generation(pod).max(1);
-    if text(pod, "/status/phase") == "Running" && seen {
+    if text(pod, "/status/phase") == "Running" && seen && has_debuggers(pod) {
         return None;
     }
     status_write(Kind::Pod, pod, status(pod, now))
@@ -121,7 +121,18 @@ fn status(pod: &Value, now: &str) -> Value {
     if !init.is_empty() {
         set(&mut status, &[], "initContainerStatuses", init);
     }
+    let debuggers = containers(pod, DEBUGGERS, |_| true, now);
+    if !debuggers.is_empty() {
+        set(&mut status, &[], "ephemeralContainerStatuses", debuggers);
+    }
     status
+}
+
+const DEBUGGERS: &str = "/spec/ephemeralContainers";
+
+/// Whether the status has every ephemeral container of the pod. They are added while it runs.
+fn has_debuggers(pod: &Value) -> bool {
+    list(pod, "/status/ephemeralContainerStatuses").len() >= list(pod, DEBUGGERS).len()
 }
 
 fn containers(pod: &Value, pointer: &str, ended: impl Fn(&Value) -> bool, now: &str) -> Vec<Value> {

@@ -16,7 +16,7 @@ use super::notes::{self, Notes};
 use super::object::{
     Header, Kind, Meta, Owner, Plan, Pod, Write, is_deleting, name, namespace, owner_reference, text, uid,
 };
-use super::{daemonset, deployment, job, node, pods, replicaset, statefulset};
+use super::{claims, daemonset, deployment, job, node, pods, replicaset, statefulset};
 use crate::follow::State;
 use crate::local::{ErrorResponse, InProcessApi, MERGE, unless_overtaken};
 use machinery::time::now;
@@ -121,7 +121,20 @@ impl Known {
                     self.queue.add_after(service(namespace, &(**of).into()), pause);
                 }
             }
-            Kind::PersistentVolumeClaim => {}
+            Kind::PersistentVolumeClaim if gone => {
+                let claim: Value = decode(entry);
+                if let Some(volume) = claims::volume_of(&claim) {
+                    enqueue(Task { kind: Kind::PersistentVolume, namespace: "".into(), name: volume.into() });
+                }
+            }
+            Kind::PersistentVolume => {
+                let volume: Value = decode(entry);
+                if let Some((namespace, name)) = claims::claim_of(&volume) {
+                    let (namespace, name) = (namespace.into(), name.into());
+                    enqueue(Task { kind: Kind::PersistentVolumeClaim, namespace, name });
+                }
+                enqueue(this);
+            }
             _ if gone => {}
             _ => enqueue(this),
         }
@@ -257,8 +270,11 @@ impl Shell {
         };
         let Some(entry) = all.get(&key) else { return Plan::default() };
         let object: Value = decode(&entry);
-        if task.kind == Kind::Pod {
-            return self.visit_pod(all, &entry, &object).into();
+        match task.kind {
+            Kind::Pod => return self.visit_pod(all, &entry, &object).into(),
+            Kind::PersistentVolumeClaim => return visit_claim(all, &object).into(),
+            Kind::PersistentVolume => return visit_volume(all, &object).into(),
+            _ => {}
         }
         let Some(claimant) = SelectingOwner::of(&object, task.kind) else { return Plan::default() };
         let (node, now) = (self.node.as_str(), now());
@@ -453,6 +469,19 @@ impl Shell {
             self.store.snapshot().view(&namespaces).get("", namespace).map(|entry| decode::<Header>(entry));
         found.is_none_or(|found| found.metadata.deleting())
     }
+}
+
+fn visit_claim(all: &Snapshot, claim: &Value) -> Vec<Write> {
+    let volumes = all.view(&collection(Kind::PersistentVolume));
+    let volume = claims::volume_of(claim).and_then(|name| volumes.get("", &name).map(|entry| decode(entry)));
+    claims::decide_claim(claim, volume.as_ref()).into_iter().collect()
+}
+
+fn visit_volume(all: &Snapshot, volume: &Value) -> Vec<Write> {
+    let there = all.view(&collection(Kind::PersistentVolumeClaim));
+    let claim = claims::claim_of(volume).and_then(|(namespace, name)| there.get(namespace, name));
+    let claim = claim.map(|entry| decode(entry));
+    claims::decide_volume(volume, claim.as_ref()).into_iter().collect()
 }
 
 /// The dependents of an owner, and the writes that adopt objects without controller.

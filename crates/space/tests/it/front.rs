@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use apiserver::authn::{Authenticator, AuthnConfig};
+use apiserver::server::{ApiServer, ApiServerConfig};
 use bytes::Bytes;
 use futures::stream;
 use http_body_util::StreamBody;
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 struct Front {
     address: SocketAddr,
     ca: String,
+    router: Arc<Router>,
     spaces: Vec<Space>,
     stop: CancellationToken,
     drain: CancellationToken,
@@ -39,21 +42,28 @@ struct Front {
 impl Front {
     async fn open() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let serving = pki::serving(data.path(), &[], SystemTime::now()).unwrap();
-        let (router, engine) = (Arc::new(Router::default()), Engine::in_memory());
+        let engine = Engine::in_memory();
         let mut spaces = Vec::new();
         for name in ["wds1", "its1"] {
             let url = format!("https://127.0.0.1:9443/spaces/{name}");
             let config = SpaceConfig { name, data: data.path(), url, advertise: "127.0.0.1:9443".into() };
-            let space = Space::start(&engine, config).await.unwrap();
-            router.add(name, space.server().service());
-            spaces.push(space);
+            spaces.push(Space::start(&engine, config).await.unwrap());
         }
+        let router = Router::default();
+        for space in &spaces {
+            router.add(space.name(), space.server().service());
+        }
+        Self::serve(data, router, spaces).await
+    }
+
+    async fn serve(data: tempfile::TempDir, router: Router, spaces: Vec<Space>) -> Self {
+        let serving = pki::serving(data.path(), &[], SystemTime::now()).unwrap();
+        let router = Arc::new(router);
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let (address, stop, drain) = (listener.address(), CancellationToken::new(), CancellationToken::new());
         let certificate = Arc::new(Certificate::new(&serving).unwrap());
-        let task = tokio::spawn(listener.serve(certificate, router, stop.clone(), drain.clone()));
-        Self { address, ca: serving.ca_pem, spaces, stop, drain, task, _data: data }
+        let task = tokio::spawn(listener.serve(certificate, router.clone(), stop.clone(), drain.clone()));
+        Self { address, ca: serving.ca_pem, router, spaces, stop, drain, task, _data: data }
     }
 
     async fn close(self) {
@@ -90,8 +100,13 @@ impl Front {
 
     /// The status and the body of the answer to a GET.
     async fn get(&self, sni: Option<&str>, host: &str, path: &str) -> (u16, String) {
+        self.get_with(sni, path, &format!("Host: {host}\r\n")).await
+    }
+
+    /// [`Front::get`] with these header lines.
+    async fn get_with(&self, sni: Option<&str>, path: &str, headers: &str) -> (u16, String) {
         let mut tls = self.connect(sni, "http/1.1").await;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n");
         tls.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         tls.read_to_string(&mut answer).await.unwrap();
@@ -135,6 +150,97 @@ async fn sp_056_a_space_is_served_by_server_name() {
     let certificate = |tls: &TlsStream<TcpStream>| tls.get_ref().1.peer_certificates().unwrap()[0].to_vec();
     assert_eq!(certificate(&first), certificate(&second), "issued once");
     drop((first, second));
+    front.close().await;
+}
+
+/// SP-056: a request whose host is doubtful is refused, as by Go's server.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_056_a_doubtful_host_is_a_bad_request() {
+    let front = Front::open().await;
+    for headers in [
+        "",
+        "Host: wds1.localhost\r\nHost: its1.localhost\r\n",
+        "Host: wds1.localhost\r\nHost: wds1.localhost\r\n",
+        "Host: its1.localhost/\r\n",
+        "Host: its1.localhost its1.localhost\r\n",
+    ] {
+        let (status, body) = front.get_with(Some("wds1.localhost"), "/version", headers).await;
+        assert_eq!(status, 400, "{headers}: {body}");
+        assert!(body.starts_with("400 Bad Request: "), "{body}");
+    }
+    let tls = front.connect(Some("wds1.localhost"), "h2").await;
+    let (mut send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.unwrap();
+    let serving = tokio::spawn(connection);
+    for (host, wanted) in [(None, 200), (Some("wds1.localhost"), 200), (Some("its1.localhost"), 400)] {
+        let mut request = http::Request::get("https://wds1.localhost/version");
+        if let Some(host) = host {
+            request = request.header("host", host);
+        }
+        let request = request.body(http_body_util::Empty::<Bytes>::new()).unwrap();
+        assert_eq!(send.send_request(request).await.unwrap().status().as_u16(), wanted, "{host:?}");
+    }
+    drop(send);
+    serving.await.unwrap().unwrap();
+    front.close().await;
+}
+
+/// SP-056: the certificate of a server name goes with its space.
+#[tokio::test(flavor = "multi_thread")]
+async fn sp_056_the_certificate_of_a_name_goes_with_its_space() {
+    let front = Front::open().await;
+    let shown = async || {
+        let tls = front.connect(Some("wds1.localhost"), "http/1.1").await;
+        tls.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+    };
+    let first = shown().await;
+    front.router.pause("wds1");
+    assert_eq!(shown().await, first, "clients of a paused space are told so");
+    front.router.remove("wds1");
+    front.router.add("wds1", front.spaces[0].server().service());
+    assert_ne!(shown().await, first, "another space of the same name");
+    front.close().await;
+}
+
+/// AS-070: a client that does not read loses its connection when its user needs the bytes that it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_070_a_client_that_does_not_read_gives_way() {
+    const OBJECTS: usize = 24;
+    let authenticator = Authenticator::new(AuthnConfig::default()).unwrap();
+    let store = Engine::in_memory().space("x").unwrap();
+    let mut config = ApiServerConfig::open(store, Arc::new(authenticator));
+    // A list counts an eighth.
+    config.limits.downloads.bytes_per_user = (OBJECTS << 20) / 5;
+    config.limits.downloads.slow = Duration::ZERO;
+    let server = ApiServer::start(config).await.unwrap();
+    let router = Router::default();
+    router.set_root(server.service());
+    let front = Front::serve(tempfile::tempdir().unwrap(), router, Vec::new()).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let text = "x".repeat(1_000_000);
+    for n in 0..OBJECTS {
+        let object = json!({"metadata": {"name": format!("c{n}")}, "data": {"x": &text}}).to_string();
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(http_body_util::Full::new(Bytes::from(object))).unwrap();
+        assert_eq!(server.call(request).await.status().as_u16(), 201);
+    }
+    // Waits until the response has begun.
+    let ask = async || {
+        let mut tls = front.connect(None, "http/1.1").await;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        tls.write_all(request.as_bytes()).await.unwrap();
+        assert_eq!(tls.read_u8().await.unwrap(), b'H');
+        tls
+    };
+    let mut unread = ask().await;
+    let mut read = ask().await;
+    let (mut whole, mut part) = (Vec::new(), Vec::new());
+    read.read_to_end(&mut whole).await.unwrap();
+    assert!(whole.len() > OBJECTS * text.len(), "{} bytes", whole.len());
+    // What the system has taken already still comes.
+    let _ = unread.read_to_end(&mut part).await;
+    assert!(part.len() < whole.len(), "the first client got its response");
+    server.stop().await;
     front.close().await;
 }
 

@@ -3,4 +3,5 @@
 mod controllers;
 mod front;
 mod nodes;
+mod volumes;
 mod workloads;

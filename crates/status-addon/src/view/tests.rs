@@ -200,7 +200,7 @@ fn ocm_135_who_waits_for_a_name() {
     assert_eq!((holder(&view, &one), holder(&view, &two)), (Some(two.clone()), None));
     // An object that is gone does not wait any more.
     view.wait_for(name, &one);
-    view.gone_object(&deployments(), &(one.namespace.clone(), one.name.clone()));
+    view.gone_object(&deployments(), &ObjectKey::new(&one.namespace, &one.name));
     assert_eq!(view.gone_report(name), [two]);
 }
 
@@ -335,7 +335,7 @@ impl Scene {
             Step::NoObject { kind: of, name } => {
                 self.objects.remove(&(*of, *name));
                 let (namespace, title) = place(*name);
-                let key = (namespace.to_owned(), title.to_owned());
+                let key = ObjectKey::new(namespace, title);
                 self.view.gone_object(&kind(*of), &key).into_iter().collect()
             }
             Step::Report { applied, kind: of, name } => {

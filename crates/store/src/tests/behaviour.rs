@@ -116,6 +116,41 @@ fn a_watch_replays_then_follows_its_scope_only() {
     });
 }
 
+/// AS-023: old events are dropped, except for a last few, and what is young stays; readers of what is dropped must list again.
+#[test]
+fn old_events_are_dropped() {
+    use std::time::Instant;
+
+    use crate::aging::Aging;
+    run(async {
+        let limits = Limits { young_bytes: 10_000, ..Limits::default() };
+        let space = Engine::in_memory_with(limits.clone()).space("a").unwrap();
+        let (begun, minute) = (Instant::now(), Duration::from_secs(60));
+        let mut aging = Aging::new(begun);
+        let kept = || space.shared.durable.hub.lock().ring.bytes;
+        let mut look = |minutes: u32| {
+            let now = begun + minutes * minute;
+            assert!(aging.is_due(now));
+            aging.drop_old(now, &limits, std::iter::once(&space.shared))
+        };
+        churn(&space, 1000).await;
+        let before = kept();
+        assert_eq!((look(0), look(4)), (0, 0));
+        churn(&space, 100).await;
+        let young = kept() - before;
+        assert_eq!(look(5), before, "all that was there 5 minutes ago");
+        assert_eq!(kept(), young);
+        assert!(matches!(space.watch(scope("x", None), Revision(999)), Err(StoreError::Compacted { .. })));
+        assert_eq!(drain(&mut space.watch(scope("x", None), Revision(1000)).unwrap()).len(), 100);
+        assert_eq!(look(8), 0);
+        assert!(look(60) > 0);
+        assert!((10_000..10_500).contains(&kept()), "{}", kept());
+        let ahead = space.shared.ahead.hub.lock().ring.bytes;
+        assert_eq!(ahead, kept());
+        assert_eq!(look(120), 0, "a last few stay");
+    });
+}
+
 /// A watch of one name or label delivers the same as filtering all events, also when it falls behind.
 #[test]
 fn a_narrow_watch_sees_what_concerns_it() {

@@ -10,8 +10,8 @@ use apis::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use runtime::{
-    ResourceVersion,
-    feed::{Change, Keyed, Source, WithoutManagedFields, follow},
+    ResourceVersion, Source, Watched,
+    feed::{Change, follow},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -29,37 +29,27 @@ use crate::{
 
 /// Follows the Bindings of the WDS.
 pub(super) async fn follow_bindings(shared: Arc<Shared>, wds: Client, stop: CancellationToken) {
-    follow(
-        &wds,
-        &Source::of::<Binding>(),
-        &stop,
-        |change: Change<WithoutManagedFields<Binding>>| match change {
-            Change::Put(WithoutManagedFields(binding)) => {
-                shared.event(|state| state.put_binding(binding));
-            }
-            Change::Gone((_, name)) => shared.event(|state| state.gone_binding(name)),
-            Change::Synced => shared.listed(Input::Bindings),
-        },
-    )
+    follow(&wds, &Source::of::<Binding>(), &stop, |change: Change<Binding>| match change {
+        Change::Put(binding) => {
+            shared.event(|state| state.put_binding(binding));
+        }
+        Change::Gone(key) => shared.event(|state| state.gone_binding(key.name.to_string())),
+        Change::Synced => shared.listed(Input::Bindings),
+    })
     .await;
 }
 
 /// Follows the CustomTransforms of the WDS.
 pub(super) async fn follow_transforms(shared: Arc<Shared>, wds: Client, stop: CancellationToken) {
     let put = |name: &str, now| shared.event(|state| state.adaptation_mut().put_transform(name, now));
-    follow(
-        &wds,
-        &Source::of::<CustomTransform>(),
-        &stop,
-        |change: Change<WithoutManagedFields<CustomTransform>>| match change {
-            Change::Put(WithoutManagedFields(transform)) => {
-                let name = transform.metadata.name.clone().unwrap_or_default();
-                put(&name, Some(Entry::new(transform)));
-            }
-            Change::Gone((_, name)) => put(&name, None),
-            Change::Synced => shared.listed(Input::Transforms),
-        },
-    )
+    follow(&wds, &Source::of::<CustomTransform>(), &stop, |change: Change<CustomTransform>| match change {
+        Change::Put(transform) => {
+            let name = transform.metadata.name.clone().unwrap_or_default();
+            put(&name, Some(Entry::new(transform)));
+        }
+        Change::Gone(key) => put(&key.name, None),
+        Change::Synced => shared.listed(Input::Transforms),
+    })
     .await;
 }
 
@@ -76,7 +66,7 @@ pub(super) async fn follow_clusters(shared: Arc<Shared>, its: Client, stop: Canc
             };
             shared.event(|state| state.put_cluster(&name, Some(inventory)));
         }
-        Change::Gone((_, name)) => shared.event(|state| state.put_cluster(&name, None)),
+        Change::Gone(key) => shared.event(|state| state.put_cluster(&key.name, None)),
         Change::Synced => shared.listed(Input::Clusters),
     })
     .await;
@@ -91,7 +81,7 @@ pub(super) async fn follow_property_maps(shared: Arc<Shared>, its: Client, stop:
             let name = map.metadata.name.clone().unwrap_or_default();
             put(&name, Some(map.properties()));
         }
-        Change::Gone((_, name)) => put(&name, None),
+        Change::Gone(key) => put(&key.name, None),
         Change::Synced => shared.listed(Input::PropertyMaps),
     })
     .await;
@@ -118,7 +108,7 @@ pub(super) async fn follow_envelopes(
 
 /// Decodes an envelope, without the lock, and puts it into the state. Its payload is in the field `payload`.
 pub(super) fn put_envelope(shared: &Shared, payload: &str, object: WrappedObject) {
-    let (key, version) = (object.key(), ResourceVersion::new(object.resource_version()));
+    let (key, version) = (object.key(), ResourceVersion::new(object.version()));
     let known = shared.with(|state| {
         let envelopes = state.envelopes();
         (!envelopes.is_stale(&key, version)).then(|| envelopes.get(&key))

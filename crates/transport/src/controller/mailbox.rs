@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use runtime::feed::Key;
+use runtime::ObjectKey;
 
 use super::{
     layout::Scope,
@@ -144,7 +144,7 @@ impl Mailboxes {
         let objects = config.object_generations.then(|| generations(&planned.members)).flatten();
         let target =
             Target { namespace: place, name, origin, generation, objects, payload: &envelope.payload };
-        let key = (place.to_owned(), name.clone());
+        let key = ObjectKey::new(place, name);
         self.shared.with(|state| state.envelopes_mut().begin(&key));
         let written = if create {
             self.writer.create(&target).await
@@ -165,7 +165,7 @@ impl Mailboxes {
     /// Records what was written, unless the object was deleted in the meantime.
     async fn remember(
         &self,
-        key: &Key,
+        key: &ObjectKey,
         written: &ObjectMeta,
         planned: &PlannedEnvelope,
         origin: &Origin,
@@ -194,7 +194,7 @@ impl Mailboxes {
             }
             // An object of that name was deleted during the write: the one just written, or its predecessor.
             let uid = written.uid.as_deref().unwrap_or_default();
-            if !self.writer.is_there(&key.0, &key.1, uid).await? {
+            if !self.writer.is_there(&key.namespace, &key.name, uid).await? {
                 return Err(WriteError::Gone);
             }
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use apis::control::Binding;
-use runtime::{ResourceVersion, feed::Key};
+use runtime::{ObjectKey, ResourceVersion};
 use tokio::time::Instant;
 
 use super::{adaptation::Adaptation, memory::BindingMemory, work::Todo};
@@ -41,9 +41,9 @@ pub(super) struct State {
     bindings: HashMap<String, Arc<Binding>>,
     envelopes: EnvelopeIndex,
     /// The digest that each envelope should have. A watch event that agrees with it causes no work (KS-084).
-    expected: HashMap<Key, Digest>,
+    expected: HashMap<ObjectKey, Digest>,
     /// Bindings that wait until an envelope of another Binding is gone (KS-098).
-    blocked: HashMap<Key, BTreeSet<String>>,
+    blocked: HashMap<ObjectKey, BTreeSet<String>>,
     /// CustomTransforms and properties, with their caches.
     adaptation: Adaptation,
     memories: HashMap<String, BindingMemory>,
@@ -152,7 +152,7 @@ impl State {
     }
 
     /// Sets the envelopes of others that a Binding waits for; it is processed when they go (KS-098).
-    pub(super) fn set_blocked(&mut self, binding: &str, by: impl IntoIterator<Item = Key>) {
+    pub(super) fn set_blocked(&mut self, binding: &str, by: impl IntoIterator<Item = ObjectKey>) {
         self.blocked.retain(|_, waiting| {
             waiting.remove(binding);
             !waiting.is_empty()
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// A name changed its owner or became free: Bindings that wait for it try again (KS-098).
-    fn unblock(&mut self, key: &Key) -> Todo {
+    fn unblock(&mut self, key: &ObjectKey) -> Todo {
         Todo::sync_at_once(self.blocked.remove(key).into_iter().flatten())
     }
 
@@ -225,7 +225,7 @@ impl State {
 
     /// The watch reported an envelope. If it is as this controller means it to be, only the Bindings of which it delivers
     /// an object twice are processed (KS-084, KS-147).
-    pub(super) fn put_envelope(&mut self, key: Key, seen: KnownEnvelope) -> Todo {
+    pub(super) fn put_envelope(&mut self, key: ObjectKey, seen: KnownEnvelope) -> Todo {
         let (old, origin) = (self.envelopes.get(&key), seen.origin.clone());
         let others = old.iter().map(|old| &old.origin).find(|old| **old != origin).cloned();
         let as_meant = others.is_none()
@@ -240,7 +240,7 @@ impl State {
         // Envelopes of other WDSs do not concern this controller, and it would never forget them.
         for origin in [Some(&origin), others.as_ref()].into_iter().flatten() {
             if origin.wds == self.wds {
-                self.envelopes.note_foreign_change(origin, &key.0);
+                self.envelopes.note_foreign_change(origin, &key.namespace);
             }
         }
         let touched = self.envelopes.put(key.clone(), seen);
@@ -249,11 +249,11 @@ impl State {
     }
 
     /// An envelope is gone. One that this controller deleted is expected to go; any other must be created again (KS-084).
-    pub(super) fn gone_envelope(&mut self, key: &Key) -> Todo {
+    pub(super) fn gone_envelope(&mut self, key: &ObjectKey) -> Todo {
         let wanted = self.expected.contains_key(key);
         let Some((old, touched)) = self.envelopes.remove(key) else { return Todo::nothing() };
         if wanted {
-            self.envelopes.note_foreign_change(&old.origin, &key.0);
+            self.envelopes.note_foreign_change(&old.origin, &key.namespace);
         }
         let lost = wanted.then_some(&*old.origin);
         self.of_this_wds(touched.iter().chain(lost)).and(self.unblock(key))
@@ -268,7 +268,12 @@ impl State {
 
     /// The server answered our write of an envelope of `origin`. Other Bindings are processed if this changes what is
     /// delivered twice.
-    pub(super) fn wrote_envelope(&mut self, key: &Key, written: KnownEnvelope, origin: &Origin) -> Todo {
+    pub(super) fn wrote_envelope(
+        &mut self,
+        key: &ObjectKey,
+        written: KnownEnvelope,
+        origin: &Origin,
+    ) -> Todo {
         let touched = self.envelopes.wrote(key.clone(), written);
         self.of_this_wds(touched.iter().filter(|other| *other != origin))
     }
@@ -286,7 +291,7 @@ impl State {
         names: impl Iterator<Item = &'a String>,
     ) -> BTreeMap<String, Origin> {
         let other = |name: &String| {
-            let known = self.envelopes.get(&(mailbox.to_owned(), name.clone()))?;
+            let known = self.envelopes.get(&ObjectKey::new(mailbox, name))?;
             (*known.origin != *origin).then(|| (name.clone(), (*known.origin).clone()))
         };
         names.filter_map(other).collect()
@@ -294,12 +299,12 @@ impl State {
 
     /// An envelope should have this digest from now on.
     pub(super) fn expect(&mut self, mailbox: &str, name: &str, digest: Digest) {
-        self.expected.insert((mailbox.to_owned(), name.to_owned()), digest);
+        self.expected.insert(ObjectKey::new(mailbox, name), digest);
     }
 
     /// From now on every event of an envelope but its deletion causes a new look.
     pub(super) fn expect_nothing(&mut self, mailbox: &str, name: &str) {
-        self.expected.remove(&(mailbox.to_owned(), name.to_owned()));
+        self.expected.remove(&ObjectKey::new(mailbox, name));
     }
 }
 

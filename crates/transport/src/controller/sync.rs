@@ -8,7 +8,7 @@ use apis::{
 };
 use futures::{StreamExt, stream};
 use runtime::{
-    Next,
+    Next, ObjectKey,
     failure::{is_lasting, is_not_found, message_of},
     rest::{Gvr, Rest},
 };
@@ -127,7 +127,7 @@ impl Syncer {
     fn note_clashes(&self, binding: &str, outcomes: &[Outcome]) -> Vec<String> {
         let taken =
             || outcomes.iter().flat_map(|o| o.taken.iter().map(|(name, owner)| (&o.place, name, owner)));
-        let keys = taken().map(|(place, name, _)| (place.clone(), name.clone()));
+        let keys = taken().map(|(place, name, _)| ObjectKey::new(place, name));
         self.shared().with(|state| state.set_blocked(binding, keys));
         let kind = self.mailboxes.writer.kind();
         let line = |(place, name, owner): (&String, &String, _)| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use runtime::feed::{Key, Keyed};
+use runtime::{ObjectKey, Watched};
 use serde::Deserialize;
 
 /// An inventory object or a property ConfigMap.
@@ -29,12 +29,12 @@ impl InputObject {
     }
 }
 
-impl Keyed for InputObject {
-    fn key(&self) -> Key {
-        (self.metadata.namespace.clone().unwrap_or_default(), self.metadata.name.clone().unwrap_or_default())
+impl Watched for InputObject {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::of(&self.metadata)
     }
 
-    fn resource_version(&self) -> &str {
+    fn version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 }

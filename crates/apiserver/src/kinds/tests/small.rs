@@ -366,6 +366,43 @@ fn as_015_which_kinds_put_creates_and_which_need_a_version() {
     );
 }
 
+/// AS-073: whoever creates an object that nothing enforces here is told so, and once.
+#[test]
+fn as_073_what_is_not_enforced_is_said() {
+    let warned = |group: &str, plural: &str, object: Value, old: Option<&Value>| {
+        let pipeline = Pipeline::new(group, "v1", plural);
+        let warnings = pipeline.kind.strategy.warnings(&object, old);
+        warnings.iter().any(|text| text.contains("by this API server"))
+    };
+    let (empty, labelled) = (
+        json!({}),
+        |level: &str| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}}),
+    );
+    for (group, plural, object) in [
+        ("", "resourcequotas", empty.clone()),
+        ("", "namespaces", labelled("restricted")),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", empty.clone()),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", empty.clone()),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies", empty.clone()),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", empty.clone()),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas", empty.clone()),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", empty.clone()),
+        ("apiregistration.k8s.io", "apiservices", json!({"spec": {"service": {"name": "a"}}})),
+    ] {
+        assert!(warned(group, plural, object.clone(), None), "{plural}");
+        assert!(!warned(group, plural, object.clone(), Some(&object)), "{plural}, unchanged");
+    }
+    for (group, plural, object) in [
+        ("", "limitranges", empty.clone()),
+        ("", "namespaces", empty.clone()),
+        ("", "namespaces", labelled("privileged")),
+        ("apiregistration.k8s.io", "apiservices", empty.clone()),
+    ] {
+        assert!(!warned(group, plural, object, None), "{plural}");
+    }
+    assert!(warned("", "namespaces", labelled("restricted"), Some(&empty)), "with an update");
+}
+
 #[test]
 fn as_073_doubtful_objects_are_warned_about() {
     let warned = |group: &str, plural: &str, object: Value| {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use runtime::{
-    feed::Source,
+    Source,
     rest::{Gvr, Removal},
 };
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use runtime::{feed::Source, rest::Removal};
+use runtime::{Source, rest::Removal};
 use serde_json::{Value, json};
 
 use crate::{

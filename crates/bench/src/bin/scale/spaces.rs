@@ -13,8 +13,9 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use runtime::{
+    ObjectKey, Source, Watched,
     failure::is_clash,
-    feed::{Change, Key, Keyed, Source, follow},
+    feed::{Change, follow},
     rest::{Gvr, Rest},
 };
 use serde::Deserialize;
@@ -112,12 +113,12 @@ struct Metadata {
     resource_version: String,
 }
 
-impl Keyed for Seen {
-    fn key(&self) -> Key {
-        (self.metadata.namespace.clone(), self.metadata.name.clone())
+impl Watched for Seen {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.metadata.namespace, &self.metadata.name)
     }
 
-    fn resource_version(&self) -> &str {
+    fn version(&self) -> &str {
         &self.metadata.resource_version
     }
 }
@@ -144,7 +145,7 @@ impl View {
                     let text = text(&object);
                     sender.send_modify(|all| drop(all.insert(object.metadata.name, text)));
                 }
-                Change::Gone((_, name)) => sender.send_modify(|all| drop(all.remove(&name))),
+                Change::Gone(key) => sender.send_modify(|all| drop(all.remove(key.name.as_ref()))),
                 Change::Synced => {}
             })
             .await;

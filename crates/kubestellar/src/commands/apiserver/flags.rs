@@ -108,8 +108,9 @@ pub(super) struct KubeFlags {
     /// Another name of this server: in a certificate that is made, and in the address of the token keys
     #[arg(long, value_name = "HOST")]
     pub(super) external_hostname: Option<String>,
-    /// Serve with apiserver.crt and apiserver.key of this directory; they are made if absent, with the CA in apiserver.crt
-    #[arg(long, value_name = "DIR", conflicts_with = "tls_cert_file")]
+    /// Serve with apiserver.crt and apiserver.key of this directory; they are made if absent, with the CA in apiserver.crt. Not used with
+    /// --tls-cert-file
+    #[arg(long, value_name = "DIR")]
     pub(super) cert_dir: Option<PathBuf>,
     /// Serve with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
@@ -153,7 +154,7 @@ pub(super) struct KubeFlags {
     /// Tokens of deleted service accounts are never accepted: only true is taken
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = only::<true>, hide = true)]
     service_account_lookup: Option<bool>,
-    /// There is no port without TLS: only 0 is taken
+    /// There is no port without TLS: only 0 is taken, with a warning. kube-apiserver has the flag no more; older tests give it
     #[arg(long, value_name = "PORT", value_parser = zero, hide = true)]
     insecure_port: Option<u16>,
     #[command(flatten)]
@@ -205,6 +206,14 @@ impl KubeFlags {
         if !self.etcd_servers.is_empty() {
             let place = if in_memory { "in memory, until this process ends" } else { "in --store-dir" };
             tracing::warn!(etcd = self.etcd_servers.join(","), "etcd is not used; objects are kept {place}");
+        }
+        if self.insecure_port.is_some() {
+            tracing::warn!(
+                "--insecure-port has no effect: there is no port without TLS, and kube-apiserver has the flag no more"
+            );
+        }
+        if let (Some(dir), Some(file)) = (&self.cert_dir, &self.tls_cert_file) {
+            tracing::warn!("--cert-dir {} is not used: --tls-cert-file is {}", dir.display(), file.display());
         }
         if self.authorization_mode.iter().any(|mode| mode == "Node") {
             tracing::warn!("there is no node authorizer: kubelets have only the rights that RBAC gives them");
@@ -278,6 +287,7 @@ mod tests {
         }
         for line in [
             "--insecure-port=0",
+            "--cert-dir=/tmp/c --tls-cert-file=/tmp/crt --tls-private-key-file=/tmp/key",
             "--disable-admission-plugins=PodSecurity",
             "--enable-admission-plugins=Priority",
         ] {

@@ -5,7 +5,7 @@ use runtime::failure::is_clash;
 use runtime::rest::Gvr;
 use serde_json::{Map, Value, json};
 
-use super::{Its, managed_clusters};
+use super::{Its, failed, managed_clusters};
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
@@ -55,7 +55,7 @@ fn patch_of(changes: &[(String, Option<String>)]) -> Value {
 pub(super) async fn label(args: &LabelArgs, its: &Its, out: &Printer) -> Result<Exit, Failure> {
     let (name, what) = (args.name.as_str(), format!("labelling {}", args.name));
     let cluster: Value =
-        its.rest.get(&managed_clusters(), "", name).await.map_err(|error| from_kube(&what, &error))?;
+        its.rest.get(&managed_clusters(), "", name).await.map_err(|error| failed(&what, &error))?;
     let have = cluster.pointer("/metadata/labels");
     for (key, value) in &args.changes {
         let old = have.and_then(|labels| labels.get(key)).and_then(Value::as_str);
@@ -78,7 +78,10 @@ pub(super) async fn label(args: &LabelArgs, its: &Its, out: &Printer) -> Result<
 pub(super) async fn props(args: &PropsArgs, its: &Its, out: &Printer) -> Result<Exit, Failure> {
     let (name, what) = (args.name.as_str(), format!("setting properties of {}", args.name));
     let failed = |error: kube::Error| from_kube(&what, &error);
-    its.rest.get::<Value>(&managed_clusters(), "", name).await.map_err(failed)?;
+    its.rest
+        .get::<Value>(&managed_clusters(), "", name)
+        .await
+        .map_err(|error| super::failed(&what, &error))?;
     let (namespaces, maps) = (Gvr::new("", "v1", "namespaces"), Gvr::new("", "v1", "configmaps"));
     for (gvr, namespace, body) in [
         (

@@ -1,6 +1,6 @@
 //! `kubestellar cluster join` (SP-116): this process is the cluster's agent, beside the cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,6 +8,7 @@ use kube::config::AuthInfo;
 use ocm_agent::registration::{self, Endpoint};
 use ocm_shared::reserved::{complaint, reserved};
 
+use super::member::Member;
 use crate::clients;
 use crate::commands::components::ocm::{WorkSide, agent};
 use crate::exit::{Exit, Failure, OrFail, chain};
@@ -61,7 +62,7 @@ fn hub_address(url: &str) -> Result<String, String> {
     Ok(url.to_owned())
 }
 
-pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &Args, kubeconfig: Option<&Path>, out: &Printer) -> Result<Exit, Failure> {
     let what = || format!("joining {}", args.name);
     let ca = match (&args.ca_file, &args.ca_data) {
         (Some(file), _) => std::fs::read_to_string(file).or_fail(format!("reading {}", file.display()))?,
@@ -74,7 +75,8 @@ pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer)
     let endpoint = Endpoint::new(args.hub_apiserver.trim_end_matches('/'), &ca);
     let auth = AuthInfo { token: Some(args.hub_token.clone().into()), ..AuthInfo::default() };
     let bootstrap = registration::client(&endpoint, auth).await.or_fail(what())?;
-    let spoke = clients::client(kubeconfig.as_deref(), args.context.as_deref()).await?;
+    out.note(&format!("the cluster that joins: {}", Member::find(kubeconfig, args.context.as_deref())?));
+    let spoke = clients::client(kubeconfig, args.context.as_deref()).await?;
     ocm_hub::enroll::prepare(&spoke, &args.name)
         .await
         .map_err(|error| Failure::new(Exit::Failed, what(), chain(&error)))?;

@@ -1,21 +1,25 @@
 //! `kubestellar cluster leave` (OCM-060): the cluster's side of a departure.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use ocm_agent::leave::{Leave, LeaveError, leave};
 
+use super::member::Member;
 use crate::clients;
 use crate::exit::{Exit, Failure, chain};
 use crate::printer::Printer;
 
 /// Take out of a cluster what its agent made there. Stop the agent first; the hub is not asked.
+///
+/// The usual order is `cluster detach NAME` on the hub while the agent runs, then the agent's end, then `cluster leave`. After a
+/// `leave` without it, the hub waits for an agent that is no more: `cluster detach NAME --force` takes the cluster out there.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  kubestellar cluster leave --context edge7\n  kubestellar cluster leave --context edge7 --keep-workloads\n  kubestellar cluster detach edge7   # on the hub, afterwards"
+    after_help = "Examples:\n  kubestellar cluster leave --context edge7\n  kubestellar cluster leave --context edge7 --keep-workloads\n  kubestellar cluster detach edge7 --force   # on the hub, if that was not done before"
 )]
 pub(super) struct Args {
-    /// Context of the cluster that leaves [default: current]
+    /// Context of the cluster that leaves; needed unless --kubeconfig names a file, whose current context it is then
     #[arg(long, value_name = "CONTEXT")]
     context: Option<String>,
     /// What was delivered stays, and is nobody's
@@ -26,9 +30,18 @@ pub(super) struct Args {
     timeout: Duration,
 }
 
-pub(super) async fn run(args: &Args, kubeconfig: Option<PathBuf>, out: &Printer) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &Args, kubeconfig: Option<&Path>, out: &Printer) -> Result<Exit, Failure> {
     let what = "leaving the hub";
-    let cluster = clients::client(kubeconfig.as_deref(), args.context.as_deref()).await?;
+    let chosen = Member::find(kubeconfig, args.context.as_deref())?;
+    if let Member::Current(context) = &chosen
+        && kubeconfig.is_none()
+    {
+        // It removes workload: the context that happens to be the current one is not enough.
+        return Err(Failure::new(Exit::Usage, what, "which cluster leaves is not said")
+            .hint(format!("if it is that of the current context: --context {context}")));
+    }
+    out.note(&format!("the cluster that leaves: {chosen}"));
+    let cluster = clients::client(kubeconfig, args.context.as_deref()).await?;
     let how = Leave { keep_workload: args.keep_workloads, patience: args.timeout };
     let left = leave(cluster, &how).await.map_err(|error| {
         let exit = if matches!(error, LeaveError::Held { .. }) { Exit::TimedOut } else { Exit::Failed };

@@ -6,19 +6,17 @@ mod detach;
 mod join;
 mod leave;
 mod list;
+mod member;
 mod token;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use apis::constants::CLUSTER_GROUP;
-use kube::Client;
+use kube::config::Kubeconfig;
 use runtime::rest::{Gvr, Rest};
 
-use crate::clients;
-use crate::datadir::DataDir;
-use crate::exit::{Exit, Failure, not_running};
-use crate::kubeconfig;
+use crate::contexts::{self, Contexts, Sources};
+use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::Printer;
 
 /// Manage the clusters of an inventory space: let them join, accept them, look at them, take them out.
@@ -50,40 +48,41 @@ enum Command {
 /// The inventory space that a command works on.
 struct Its {
     rest: Rest,
-    file: PathBuf,
+    /// The kubeconfig that has the context.
+    config: Kubeconfig,
     context: String,
 }
 
-pub(crate) async fn run(
-    args: &Args,
-    data: Option<&DataDir>,
-    kubeconfig: Option<PathBuf>,
-    out: &Printer,
-) -> Result<Exit, Failure> {
-    if let Command::Join(args) = &args.command {
-        return join::run(args, kubeconfig, out).await;
+impl Its {
+    async fn open(context: &str, sources: &Sources) -> Result<Self, Failure> {
+        let contexts = Contexts::read(sources)?;
+        let config = contexts.find(context, "--its")?;
+        let rest = Rest::new(contexts::client(config, context).await?);
+        Ok(Self { rest, config: config.clone(), context: context.to_owned() })
     }
-    if let Command::Leave(args) = &args.command {
-        return leave::run(args, kubeconfig, out).await;
-    }
-    // The context that the user names; else the file of the installation, which always has its spaces.
-    let own = data.map(DataDir::kubeconfig).filter(|file| file.exists());
-    let file = kubeconfig.or(own);
-    let is_file = |file: &PathBuf| file.exists();
-    if file.is_none() && !kubeconfig::files(None)?.iter().any(is_file) {
-        return Err(not_running(format!("using context {}", args.its), "kubestellar up"));
-    }
-    let client: Client = clients::client(file.as_deref(), Some(&args.its)).await?;
-    let its = Its { rest: Rest::new(client), file: file.unwrap_or_default(), context: args.its.clone() };
+}
+
+pub(crate) async fn run(args: &Args, sources: &Sources, out: &Printer) -> Result<Exit, Failure> {
+    let its = || Its::open(&args.its, sources);
     match &args.command {
-        Command::Join(args) => join::run(args, None, out).await,
-        Command::Token(args) => token::run(args, &its, out).await,
-        Command::Accept(args) => accept::run(args, &its, out).await,
-        Command::List(args) => list::run(args, &its, out).await,
-        Command::Label(args) => change::label(args, &its, out).await,
-        Command::Props(args) => change::props(args, &its, out).await,
-        Command::Detach(args) => detach::run(args, &its, out).await,
-        Command::Leave(args) => leave::run(args, None, out).await,
+        Command::Join(args) => join::run(args, sources.asked.as_deref(), out).await,
+        Command::Leave(args) => leave::run(args, sources.asked.as_deref(), out).await,
+        Command::Token(args) => token::run(args, &its().await?, out).await,
+        Command::Accept(args) => accept::run(args, &its().await?, out).await,
+        Command::List(args) => list::run(args, &its().await?, out).await,
+        Command::Label(args) => change::label(args, &its().await?, out).await,
+        Command::Props(args) => change::props(args, &its().await?, out).await,
+        Command::Detach(args) => detach::run(args, &its().await?, out).await,
+    }
+}
+
+/// The failure of a request about one cluster.
+fn failed(what: &str, error: &kube::Error) -> Failure {
+    let failure = from_kube(what, error);
+    if failure.exit == Exit::NotFound {
+        failure.hint("`kubestellar cluster list` lists the clusters")
+    } else {
+        failure
     }
 }
 

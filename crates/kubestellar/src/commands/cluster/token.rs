@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use kube::config::Kubeconfig;
 use ocm_agent::registration::Endpoint;
 use ocm_shared::bootstrap;
 use runtime::failure::is_clash;
@@ -90,9 +89,7 @@ fn line(token: &str, server: &str) -> String {
 
 fn endpoint(its: &Its) -> Result<(String, String), Failure> {
     let what = || format!("finding the address of {}", its.context);
-    let config =
-        if its.file.as_os_str().is_empty() { Kubeconfig::read() } else { Kubeconfig::read_from(&its.file) };
-    let mut config = config.map_err(|error| Failure::new(Exit::Failed, what(), error))?;
+    let mut config = its.config.clone();
     config.current_context = Some(its.context.clone());
     let endpoint = Endpoint::of(&config)
         .ok_or_else(|| Failure::new(Exit::NotFound, what(), "the kubeconfig has no such context"))?;
@@ -113,7 +110,13 @@ async fn account_token(its: &Its, ttl: Duration) -> Result<String, Failure> {
             body.to_string().into_bytes(),
         )
         .map_err(|error| Failure::new(Exit::Failed, what, error))?;
-    let answer: Value = its.rest.client().request(request).await.map_err(|error| from_kube(what, &error))?;
+    let answer = its.rest.client().request::<Value>(request).await.map_err(|error| {
+        let failure = from_kube(what, &error);
+        let hint = || {
+            format!("{} is no inventory space, or its hub does not run: name another with --its", its.context)
+        };
+        if failure.exit == Exit::NotFound { failure.hint(hint()) } else { failure }
+    })?;
     let token = answer.pointer("/status/token").and_then(Value::as_str);
     token.map(str::to_owned).ok_or_else(|| Failure::new(Exit::Failed, what, "the answer has no token"))
 }

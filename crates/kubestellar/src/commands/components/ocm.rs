@@ -243,13 +243,7 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
     let process = Process::start("hub", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     config.ready = process.ready.clone();
     (config.metrics, config.most_shown) = (process.metrics.clone(), args.metrics_clusters);
-    let caller = Caller { agent: "hub", metrics: &process.metrics };
-    let clients = async {
-        let lock = connection.to_lead(&caller, lock).await?;
-        Ok((connection.client(&caller, Some("hub")).await?, lock))
-    };
-    let clients = clients.await;
-    let (process, (client, lock)) = process.unless_failed(clients).await?;
+    let (process, client, lock) = process.connected(&connection, "hub", "hub", lock).await?;
     let status = (!args.without_status_addon).then(|| args.agents.addon());
     let addons = manage_addons.then(|| addon::Config {
         placements: !args.without_placement,
@@ -282,13 +276,7 @@ async fn run_placement(args: &PlacementArgs) -> Result<Exit, Failure> {
     let process =
         Process::start("placement controller", args.endpoints.endpoints(), Probes::Ping, &args.logging)
             .await?;
-    let caller = Caller { agent: "placement", metrics: &process.metrics };
-    let clients = async {
-        let lock = connection.to_lead(&caller, lock).await?;
-        Ok((connection.client(&caller, Some("hub")).await?, lock))
-    };
-    let clients = clients.await;
-    let (process, (client, lock)) = process.unless_failed(clients).await?;
+    let (process, client, lock) = process.connected(&connection, "placement", "hub", lock).await?;
     let config = addon::Config { general: false, ready: process.ready.clone(), ..addon::Config::default() };
     process.run(lock, |stop| addon::run(client, config, stop)).await
 }

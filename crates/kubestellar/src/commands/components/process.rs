@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::exit::{Exit, Failure, chain};
 use crate::signals::stop_token;
 
+use super::connection::{Caller, Connection};
 use super::goflags::KlogFlags;
 
 /// Where a process serves what.
@@ -246,6 +247,25 @@ impl Process {
                 Err(failure)
             }
         }
+    }
+
+    /// Connects a component to the one server that it has, `space` (see [`Connection::client`]): returns its client, and the
+    /// client for `lock`.
+    pub(super) async fn connected(
+        self,
+        connection: &Connection,
+        agent: &'static str,
+        space: &str,
+        lock: Option<LeaseLock>,
+    ) -> Result<(Self, Client, Option<(Client, LeaseLock)>), Failure> {
+        let caller = Caller { agent, metrics: &self.metrics };
+        let clients = async {
+            let lock = connection.to_lead(&caller, lock).await?;
+            Ok((connection.client(&caller, Some(space)).await?, lock))
+        };
+        let clients = clients.await;
+        let (process, (client, lock)) = self.unless_failed(clients).await?;
+        Ok((process, client, lock))
     }
 
     /// Stops the endpoints and waits for them.

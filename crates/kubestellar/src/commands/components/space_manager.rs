@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use kube::config::KubeConfigOptions;
+use runtime::connect::Reach;
 use space_manager::{Config, HostAddress, names};
 
 use super::election::OptionalElection;
 use super::goflags::KlogFlags;
-use super::process::{Probes, Process, endpoint_flags};
+use super::process::{Probes, Process, endpoint_flags, in_pod};
 use crate::clients;
 use crate::exit::{Exit, Failure, chain};
 
@@ -60,6 +61,7 @@ pub(crate) async fn run(args: &Args, kubeconfig: Option<&Path>) -> Result<Exit, 
     let config = Config {
         spaces: None,
         host: HostAddress { outside, inside: INSIDE.to_owned(), ca_pem: None },
+        reach: if in_pod() { Reach::OtherMachines } else { Reach::Servers },
         metrics: process.metrics.clone(),
         ready: process.ready.clone(),
     };

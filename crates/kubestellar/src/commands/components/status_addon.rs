@@ -5,7 +5,7 @@ use ocm_addon::status::StatusAddon;
 
 use crate::exit::{Exit, Failure};
 
-use super::connection::{Caller, connection_flags};
+use super::connection::connection_flags;
 use super::election::OptionalElection;
 use super::goflags::KlogFlags;
 use super::process::{Probes, Process, endpoint_flags};
@@ -102,13 +102,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
     let lock = args.election.lock(apis::constants::OCM_NAMESPACE, LEASE)?;
     let process =
         Process::start("status add-on", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
-    let caller = Caller { agent: "status-addon", metrics: &process.metrics };
-    let clients = async {
-        let lock = connection.to_lead(&caller, lock).await?;
-        Ok((connection.client(&caller, Some("hub")).await?, lock))
-    };
-    let clients = clients.await;
-    let (process, (client, lock)) = process.unless_failed(clients).await?;
+    let (process, client, lock) = process.connected(&connection, "status-addon", "hub", lock).await?;
     let config = ocm_addon::Config {
         placements: false,
         general: false,

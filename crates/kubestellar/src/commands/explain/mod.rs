@@ -3,7 +3,6 @@
 mod find;
 mod verdict;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use apis::control::{Binding, BindingPolicy, BindingSpec};
@@ -23,6 +22,7 @@ use self::verdict::{Explanation, Opinion, Subject, labels, opinions};
 use super::get::mailboxes;
 use super::get::picture::{Object, Picture};
 use super::get::spaces::{SpaceArgs, Spaces};
+use crate::contexts::Sources;
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::{Format, Printer};
 
@@ -48,15 +48,10 @@ pub(crate) struct Args {
     spaces: SpaceArgs,
 }
 
-pub(crate) async fn run(
-    args: &Args,
-    files: &[PathBuf],
-    installation: Option<PathBuf>,
-    out: &Printer,
-) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, sources: &Sources, out: &Printer) -> Result<Exit, Failure> {
     let asked =
         Named::of(&args.object).map_err(|why| Failure::new(Exit::Usage, "reading the arguments", why))?;
-    let spaces = Spaces::open(&args.spaces, files, installation).await?;
+    let spaces = Spaces::open(&args.spaces, sources).await?;
     let all = served(&spaces.wds).await?;
     let resource = choose(&all, &asked.kind).ok_or_else(|| unknown(&asked.kind, &spaces.wds_context))?;
     let place = match (&args.namespace, resource.namespaced) {
@@ -100,7 +95,13 @@ async fn live(
     found.map_err(|error| from_kube(what.as_str(), &error))?.ok_or_else(|| {
         let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
         let missing = Failure::new(Exit::NotFound, what, format!("there is no such object{place}"));
-        if resource.namespaced { missing.hint("name its namespace with -n") } else { missing }
+        let list = format!("kubectl --context {} get {} -A", spaces.wds_context, resource.plural);
+        if resource.namespaced {
+            missing.hint(format!("name its namespace with -n; `{list}` lists all"))
+        } else {
+            missing
+                .hint(format!("`kubectl --context {} get {}` lists all", spaces.wds_context, resource.plural))
+        }
     })
 }
 

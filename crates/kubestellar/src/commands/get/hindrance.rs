@@ -13,6 +13,8 @@ pub(crate) struct Hindrances<'a> {
 /// An error about one object, in one cluster or in all.
 struct Trouble<'a> {
     cluster: Option<&'a str>,
+    /// The cluster whose values a template was expanded with. The error holds up all clusters, and may be another one there.
+    expanded_for: Option<&'a str>,
     line: &'a str,
 }
 
@@ -22,11 +24,15 @@ impl<'a> Hindrances<'a> {
         let mut all = Self::default();
         for line in errors {
             let template = line.strip_prefix("template: ").and_then(|rest| rest.split_once('/'));
-            if let Some((_, rest)) = template {
+            if let Some((place, rest)) = template {
                 // While a template fails, nothing new is delivered to any cluster (KS-096).
                 all.everything.get_or_insert(line);
                 if let Some((object, _)) = named(rest) {
-                    all.objects.entry(object).or_default().push(Trouble { cluster: None, line });
+                    all.objects.entry(object).or_default().push(Trouble {
+                        cluster: None,
+                        expanded_for: Some(place),
+                        line,
+                    });
                 }
             } else if let Some((cluster, _)) =
                 line.strip_prefix("destination ").and_then(|rest| rest.split_once(": "))
@@ -39,7 +45,7 @@ impl<'a> Hindrances<'a> {
                 all.clusters.entry(cluster).or_insert(line);
             } else if let Some((object, rest)) = named(line).filter(|(_, rest)| rest.starts_with(": ")) {
                 let cluster = rest.rsplit_once(" in ").map(|(_, cluster)| cluster);
-                all.objects.entry(object).or_default().push(Trouble { cluster, line });
+                all.objects.entry(object).or_default().push(Trouble { cluster, expanded_for: None, line });
             }
         }
         all
@@ -48,7 +54,27 @@ impl<'a> Hindrances<'a> {
     /// Returns why the present form of an object cannot be delivered to a cluster; `object` is its name in errors.
     pub(crate) fn of_object(&self, object: &str, cluster: &str) -> Option<&'a str> {
         let here = |trouble: &&Trouble<'_>| trouble.cluster.is_none_or(|place| place == cluster);
-        self.objects.get(object)?.iter().find(here).map(|trouble| trouble.line)
+        let all = || self.objects.get(object).into_iter().flatten().filter(here);
+        let own = all().find(|trouble| trouble.expanded_for.is_none_or(|place| place == cluster));
+        own.or_else(|| all().next()).map(|trouble| trouble.line)
+    }
+
+    /// Returns why an object waits that is in no envelope for a cluster, in words for the row of this object and cluster.
+    pub(crate) fn of_waiting(&self, object: &str, cluster: &str) -> Option<String> {
+        if let Some(line) = self.of_object(object, cluster) {
+            let elsewhere = format!("template: {cluster}/");
+            return Some(if line.starts_with("template: ") && !line.starts_with(&elsewhere) {
+                format!("held up by its template in another cluster: {line}")
+            } else {
+                line.to_owned()
+            });
+        }
+        let of_cluster = self.clusters.get(cluster).map(|line| (*line).to_owned());
+        let everything = self.everything.map(|line| {
+            let of_another = line.starts_with("template: ");
+            if of_another { format!("held up by another object: {line}") } else { line.to_owned() }
+        });
+        of_cluster.or(everything)
     }
 
     /// Returns why nothing new is delivered to a cluster.
@@ -79,6 +105,23 @@ fn named(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SP-119, KS-126: the row of an object in a cluster says what is wrong there, or what else holds the object up.
+    #[test]
+    fn sp_119_rows_of_template_errors() {
+        let lines = [
+            "template: atlas/ConfigMap(shop/site).data.a:1:2: no entry for key \"x\"".to_owned(),
+            "template: boreas/ConfigMap(shop/site).data.a:1:2: no entry for key \"y\"".to_owned(),
+        ];
+        let all = Hindrances::new(&lines);
+        let row = |object: &str, cluster: &str| all.of_waiting(object, cluster).unwrap();
+        assert_eq!(row("ConfigMap(shop/site)", "atlas"), lines[0]);
+        assert_eq!(row("ConfigMap(shop/site)", "boreas"), lines[1]);
+        assert!(
+            row("ConfigMap(shop/site)", "cygnus").starts_with("held up by its template in another cluster: ")
+        );
+        assert!(row("Namespace(shop)", "atlas").starts_with("held up by another object: template: "));
+    }
 
     /// SP-119: errors as transports write them (KS-088, KS-093, KS-126, KS-141, KS-147).
     #[test]

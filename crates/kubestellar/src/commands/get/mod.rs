@@ -6,7 +6,6 @@ pub(crate) mod picture;
 pub(crate) mod spaces;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use apis::control::{Binding, BindingPolicy, WorkStatus};
 use apis::ocm::ManifestWork;
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use self::matrix::{Delivery, Row};
 use self::picture::{Object, Picture, labels, objects};
 use self::spaces::{SpaceArgs, Spaces};
+use crate::contexts::Sources;
 use crate::exit::{Exit, Failure, from_kube};
 use crate::printer::{Format, Printer};
 
@@ -60,14 +60,9 @@ struct StatusArgs {
     spaces: SpaceArgs,
 }
 
-pub(crate) async fn run(
-    args: &Args,
-    files: &[PathBuf],
-    installation: Option<PathBuf>,
-    out: &Printer,
-) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, sources: &Sources, out: &Printer) -> Result<Exit, Failure> {
     let View::Status(args) = &args.view;
-    let spaces = Spaces::open(&args.spaces, files, installation).await?;
+    let spaces = Spaces::open(&args.spaces, sources).await?;
     let names = if args.policies.is_empty() { all_policies(&spaces).await? } else { args.policies.clone() };
     let deliveries = try_join_all(names.iter().map(|name| delivery(&spaces, name))).await?;
     print(args, &deliveries, out)?;

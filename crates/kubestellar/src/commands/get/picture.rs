@@ -164,8 +164,9 @@ impl<'a> Picture<'a> {
         };
         let hindrance = self.hindrances.of_object(&object.identity(), cluster);
         let Some(work) = self.works.get(&place) else {
-            let why = hindrance.or_else(|| self.hindrances.of_cluster(cluster));
-            why.unwrap_or("the transport has not put it into a ManifestWork").clone_into(&mut cell.message);
+            let why = self.hindrances.of_waiting(&object.identity(), cluster);
+            cell.message =
+                why.unwrap_or_else(|| "the transport has not put it into a ManifestWork".to_owned());
             return cell;
         };
         cell.manifest_work.clone_from(&work.metadata.name);

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use apis::constants::STATUS_ADDON;
+use ocm_agent::leave::{Leave, leave};
 use ocm_agent::registration::{self, BuiltIn, Connection};
 use ocm_shared::rbac::Subject;
 use parking_lot::Mutex;
 use space::{Identity, Space};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::super::rbac;
-use crate::shape::Cluster;
+use super::credentials;
+use crate::shape::{Cluster, SpaceName};
 
 /// An embedded cluster, its hub, and what its enrolment and its agents tell each other.
 #[derive(Clone)]
@@ -35,16 +38,21 @@ pub(super) struct Joining {
     status_addon: BuiltIn,
     /// The add-ons whose agents run here.
     built_in: Vec<BuiltIn>,
+    /// Is told once somebody has taken the cluster out of the inventory.
+    departures: mpsc::Sender<Departure>,
+    /// Whether an earlier enrolment has succeeded.
+    was_enrolled: bool,
 }
 
 impl Joining {
     /// A cluster that begins to join. `its` is its hub, which has the address `hub_url` after every restart, with a
-    /// certificate of the CA `ca_pem`.
+    /// certificate of the CA `ca_pem`. `departures` is told when somebody takes it out of the inventory.
     pub(super) fn new(
         cluster: &Cluster,
         (wec, its): (Arc<Space>, Arc<Space>),
         (hub_url, ca_pem): (String, &str),
         status_agent_runs_here: bool,
+        (departures, was_enrolled): (mpsc::Sender<Departure>, bool),
     ) -> Self {
         let status_addon = BuiltIn::new(STATUS_ADDON);
         Self {
@@ -59,12 +67,31 @@ impl Joining {
             joined: watch::Sender::new(false),
             built_in: status_agent_runs_here.then(|| status_addon.clone()).into_iter().collect(),
             status_addon,
+            departures,
+            was_enrolled,
         }
     }
 
     fn name(&self) -> &str {
         self.cluster.name.as_str()
     }
+}
+
+/// News about an embedded cluster that somebody took out of the inventory.
+#[derive(Clone, Debug)]
+pub(in crate::server) enum Departure {
+    /// It is out.
+    Out(SpaceName),
+    /// Its agents have nothing in it any more.
+    Over(SpaceName),
+}
+
+/// A cluster that was taken out of the inventory.
+#[derive(Clone)]
+pub(super) struct Leaving {
+    pub(super) cluster: SpaceName,
+    pub(super) wec: Arc<Space>,
+    pub(super) departures: mpsc::Sender<Departure>,
 }
 
 /// The agents of a cluster whose enrolment runs.
@@ -82,6 +109,9 @@ pub(super) async fn enrolment(
     ready: watch::Sender<bool>,
 ) -> anyhow::Result<()> {
     let me = Identity::component("kubestellar:enrolment", &["system:masters"]);
+    let known =
+        credentials::forget_refused(&of.wec, &of.its, &me).await.context("credentials of the agents")?;
+    let left = watch::Sender::new(false);
     let config = ocm_hub::enroll::Config {
         labels: of.cluster.labels.clone(),
         more_labels: of.more_labels.clone(),
@@ -89,10 +119,46 @@ pub(super) async fn enrolment(
         ready,
         prepared: of.gate.prepared.clone(),
         accepted: of.gate.accepted.clone(),
+        // In an inventory space that was made again the cluster has never been.
+        returning: of.was_enrolled && known,
+        left: left.clone(),
         built_in: of.built_in.iter().map(|addon| addon.name().to_owned()).collect(),
         ..ocm_hub::enroll::Config::new(of.name())
     };
-    ocm_hub::enroll::run(of.its.client(&me), of.wec.client(&me), config, stop).await.context("enrolment")
+    let enrolled = ocm_hub::enroll::run(of.its.client(&me), of.wec.client(&me), config, stop);
+    let tell = async {
+        if left.subscribe().wait_for(|left| *left).await.is_ok() {
+            // Nobody receives it while the server stops: then the next start finds out again.
+            let _ = of.departures.send(Departure::Out(of.cluster.name.clone())).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        outcome = enrolled => outcome.context("enrolment"),
+        () = tell => Ok(()),
+    }
+}
+
+/// Longest wait for the end of what agents that are no more delivered to a cluster.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Removes what the agents had in a cluster that was taken out of the inventory.
+pub(super) async fn departure(
+    of: Leaving,
+    stop: CancellationToken,
+    ready: watch::Sender<bool>,
+) -> anyhow::Result<()> {
+    let me = Identity::component("kubestellar:enrolment", &["system:masters"]);
+    let how = Leave { keep_workload: false, patience: PATIENCE };
+    tokio::select! {
+        left = leave(of.wec.client(&me), &how) => drop(left.context("taking the agents' objects out of the cluster")?),
+        () = stop.cancelled() => return Ok(()),
+    }
+    ready.send_replace(true);
+    // Nobody receives it while the server stops: then the next start does it again.
+    let _ = of.departures.send(Departure::Over(of.cluster)).await;
+    stop.cancelled().await;
+    Ok(())
 }
 
 /// Joins the hub by the handshake of OCM and keeps the lease.

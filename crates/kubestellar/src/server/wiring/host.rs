@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use runtime::connect::Reach;
 use space::{Identity, Space};
 use space_manager::prepare::{SystemConfig, prepare_host};
 use space_manager::{HostAddress, Spaces};
@@ -50,6 +51,8 @@ pub(super) async fn space_manager(
     let config = space_manager::Config {
         spaces: Some(of.spaces.clone()),
         host: address,
+        // Clusters of this machine, such as kind's, have loopback addresses.
+        reach: Reach::Servers,
         metrics: runtime::metrics::Metrics::default(),
         ready,
     };

@@ -12,8 +12,8 @@ fn state() -> State {
     State::new("w")
 }
 
-fn key(name: &str) -> Key {
-    ("wec".to_owned(), name.to_owned())
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("wec", name)
 }
 
 /// An envelope of a WDS and a Binding, in this version, with this digest.

@@ -52,7 +52,7 @@ async fn ks_098_an_object_of_another_under_the_wanted_name_is_left_alone_and_rep
         );
         assert!(shared.with(|state| state.expects_nothing()));
         assert!(shared.queue.is_empty());
-        let key = ("wec".to_owned(), "a-b-c-0".to_owned());
+        let key = runtime::ObjectKey::new("wec", "a-b-c-0");
         // It was not known to the index; an envelope that comes and goes frees the name.
         put_envelope(shared, "spec", serde_json::from_value(live(&labels)).expect("a wrapped object"));
         shared.event(|state| state.gone_envelope(&key));
