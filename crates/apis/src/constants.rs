@@ -5,6 +5,10 @@
 pub const CONTROL_GROUP: &str = "control.kubestellar.io";
 /// API group of the OCM inventory.
 pub const CLUSTER_GROUP: &str = "cluster.open-cluster-management.io";
+/// API group of the Multicluster SIG's inventory.
+pub const MULTICLUSTER_GROUP: &str = "multicluster.x-k8s.io";
+/// API group of the Multicluster SIG's properties of clusters.
+pub const ABOUT_GROUP: &str = "about.k8s.io";
 /// API group of ManifestWork and AppliedManifestWork.
 pub const WORK_GROUP: &str = "work.open-cluster-management.io";
 /// API group of OCM add-ons.
@@ -88,6 +92,10 @@ pub const CLUSTER_API_FINALIZER: &str = "cluster.open-cluster-management.io/api-
 pub const CLUSTER_CLEANUP_FINALIZER: &str = "cluster.open-cluster-management.io/resource-cleanup";
 /// OCM: label with the set a ManagedCluster belongs to.
 pub const CLUSTER_SET_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
+/// Label on a ClusterProfile: the cluster manager that it belongs to.
+pub const PROFILE_MANAGER_LABEL: &str = "x-k8s.io/cluster-manager";
+/// Label on a ClusterProfile: the set that the cluster belongs to.
+pub const PROFILE_SET_LABEL: &str = "multicluster.x-k8s.io/clusterset";
 /// OCM: label on a mailbox namespace and other objects that belong to one cluster.
 pub const CLUSTER_NAME_LABEL: &str = "open-cluster-management.io/cluster-name";
 /// OCM: prefix of the add-on feature labels on a ManagedCluster.
@@ -127,3 +135,6 @@ pub const PLACEMENT_LABEL: &str = "cluster.open-cluster-management.io/placement"
 /// Annotation on a ManagedCluster: add-ons whose agents its klusterlet runs itself, with commas between them. An
 /// extension of ours, under a prefix that an agent may set.
 pub const BUILT_IN_ADDONS_ANNOTATION: &str = "agent.open-cluster-management.io/built-in-addons";
+/// Annotation on a CustomResourceDefinition: `"true"` if its API server converts between its versions without a webhook,
+/// as those of KubeStellar do for the add-on API. An extension of ours.
+pub const BUILT_IN_CONVERSION_ANNOTATION: &str = "conversion.kubestellar.io/built-in";

@@ -6,7 +6,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::Resource;
 use serde_json::{Map, Value, json};
 
-use crate::{control, kind::Root, metacontroller, ocm, schema, tenancy};
+use crate::{
+    constants::BUILT_IN_CONVERSION_ANNOTATION, control, kind::Root, metacontroller, ocm, schema, tenancy,
+};
 
 /// The parts of a CRD that the type does not determine.
 #[derive(Clone, Copy, Default)]
@@ -21,6 +23,9 @@ struct Extras {
     /// CEL rules at the root: rule and message.
     rules: &'static [(&'static str, &'static str)],
 }
+
+/// Without this annotation, API servers refuse CRDs in a *.k8s.io group.
+const APPROVAL: &str = "api-approved.kubernetes.io";
 
 const AGE: (&str, &str, &str, i32) = ("Age", "date", ".metadata.creationTimestamp", 0);
 const AGE_UPPER: (&str, &str, &str, i32) = ("AGE", "date", ".metadata.creationTimestamp", 0);
@@ -223,13 +228,35 @@ fn addon_kinds() -> Vec<CustomResourceDefinition> {
     ]
 }
 
+/// The kind that a hub writes with the gate ClusterProfile (OCM-165).
+pub fn cluster_profiles() -> Vec<CustomResourceDefinition> {
+    vec![crd::<ocm::ClusterProfile>(Extras {
+        singular: "clusterprofile",
+        namespaced: true,
+        status: true,
+        ..Extras::default()
+    })]
+}
+
+/// The kind that a registration agent reads with the gate ClusterProperty (OCM-055).
+pub fn cluster_properties() -> Vec<CustomResourceDefinition> {
+    let mut crd = crd::<ocm::ClusterProperty>(Extras {
+        singular: "clusterproperty",
+        columns: &[("value", "string", ".spec.value", 0), ("age", "date", ".metadata.creationTimestamp", 0)],
+        ..Extras::default()
+    });
+    let approval = "https://github.com/kubernetes/enhancements/pull/3084";
+    crd.metadata.annotations.get_or_insert_default().insert(APPROVAL.into(), approval.into());
+    vec![crd]
+}
+
 /// OCM's kinds on a hub, and the one that the agents of the status add-on write (KS-200).
 pub fn ocm_hub_with_reports() -> Vec<CustomResourceDefinition> {
     [ocm_hub(), work_status()].concat()
 }
 
 /// OCM's CRDs on a hub whose API server converts between the versions of the add-on API (OCM-001): both are
-/// served. Other servers need a conversion webhook for that, and get v1alpha1 only.
+/// served, and an annotation says that. Other servers need a conversion webhook for that, and get v1alpha1 only.
 pub fn ocm_hub_converting() -> Vec<CustomResourceDefinition> {
     let mut all = ocm_hub();
     also::<ocm::addon_v1beta1::ClusterManagementAddOn>(&mut all);
@@ -237,6 +264,11 @@ pub fn ocm_hub_converting() -> Vec<CustomResourceDefinition> {
     also::<ocm::addon_v1beta1::AddOnDeploymentConfig>(&mut all);
     also::<ocm::addon_v1beta1::AddOnTemplate>(&mut all);
     all
+}
+
+/// The same, and the kind that the agents of the status add-on write (KS-200).
+pub fn ocm_hub_converting_with_reports() -> Vec<CustomResourceDefinition> {
+    [ocm_hub_converting(), work_status()].concat()
 }
 
 /// Adds a version that is served and not stored, with the printer columns and subresources of the stored one.
@@ -256,6 +288,8 @@ fn also<K: Resource<DynamicType = ()> + Root>(all: &mut [CustomResourceDefinitio
         added.subresources.clone_from(&stored.subresources);
     }
     crd.spec.versions.push(added);
+    let annotations = crd.metadata.annotations.get_or_insert_default();
+    annotations.insert(BUILT_IN_CONVERSION_ANNOTATION.into(), "true".into());
 }
 
 /// OCM's kinds in a managed cluster.
@@ -333,17 +367,17 @@ pub fn metacontroller() -> Vec<CustomResourceDefinition> {
         }),
     ];
     for crd in &mut crds {
-        // Without this annotation, API servers refuse CRDs in a *.k8s.io group.
         let approval = "unapproved, request not yet submitted";
         let annotations = crd.metadata.annotations.get_or_insert_default();
-        annotations.insert("api-approved.kubernetes.io".into(), approval.into());
+        annotations.insert(APPROVAL.into(), approval.into());
     }
     crds
 }
 
 /// Every CRD of this crate.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    [control(), work_status(), ocm_hub(), ocm_spoke(), tenancy(), metacontroller()].concat()
+    let ocm = [ocm_hub(), cluster_profiles(), ocm_spoke(), cluster_properties()].concat();
+    [control(), work_status(), ocm, tenancy(), metacontroller()].concat()
 }
 
 fn crd<K: Resource<DynamicType = ()> + Root>(extras: Extras) -> CustomResourceDefinition {

@@ -392,6 +392,8 @@ fn ocm_001_both_versions_of_the_addon_api() {
             assert_eq!(versions, [("v1alpha1", true, true), ("v1beta1", true, false)], "{}", name(&crd));
             let status = |index: usize| crd.spec.versions[index].subresources.is_some();
             assert_eq!(status(0), status(1));
+            let annotations = crd.metadata.annotations.clone().unwrap_or_default();
+            assert_eq!(annotations["conversion.kubestellar.io/built-in"], "true");
             found += 1;
         } else {
             assert_eq!(versions.len(), 1, "{}", name(&crd));

@@ -76,4 +76,9 @@ pub trait Admission: Send + Sync {
     /// must lose nothing, because objects are stored in one of the versions. The caller sets `apiVersion`. The default
     /// is for versions with the same fields.
     fn convert(&self, _group: &str, _object: &mut Value, _from: &str, _to: &str) {}
+
+    /// Returns whether objects of this CustomResourceDefinition go through [`Admission::convert`].
+    fn converts(&self, _definition: &Value) -> bool {
+        true
+    }
 }

@@ -4,10 +4,21 @@ use std::path::Path;
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use metacontroller::Proxies;
+use runtime::proxies::Proxies;
 
 use crate::contexts::must_exist;
 use crate::exit::{Exit, Failure, chain};
+
+/// Returns the proxies of the environment, from the variables that Go programs read (MC-101, OCM-071).
+pub(crate) fn proxies() -> Proxies {
+    let first =
+        |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
+    Proxies::new(
+        &first(["HTTP_PROXY", "http_proxy"]),
+        &first(["HTTPS_PROXY", "https_proxy"]),
+        &first(["NO_PROXY", "no_proxy"]),
+    )
+}
 
 /// Returns a client for `context` of `file`, or for the current context of the file. Without a file uses the files that
 /// kubectl would use, and inside a cluster the service account.
@@ -25,38 +36,16 @@ pub(crate) async fn config(
 ) -> Result<kube::Config, Failure> {
     let named = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
     let failed = |error: &dyn std::error::Error| broken(file, options.context.as_deref(), error);
-    let config = match file {
+    match file {
         Some(path) => {
             // As the Go programs end.
             must_exist(path).map_err(|failure| Failure { exit: Exit::Failed, ..failure })?;
             let kubeconfig = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|e| failed(&e))?
+            kube::Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|e| failed(&e))
         }
-        None if named => kube::Config::from_kubeconfig(options).await.map_err(|e| failed(&e))?,
-        None => kube::Config::infer().await.map_err(|e| failed(&e))?,
-    };
-    Ok(direct_where_asked(config, |variable| std::env::var(variable).unwrap_or_default()))
-}
-
-/// The proxies of the environment, from the variables that Go programs read (MC-101).
-pub(crate) fn proxies(variable: impl Fn(&str) -> String) -> Proxies {
-    let either = |name: &str| {
-        let upper = variable(name);
-        if upper.is_empty() { variable(&name.to_lowercase()) } else { upper }
-    };
-    Proxies::new(&either("HTTP_PROXY"), &either("HTTPS_PROXY"), &either("NO_PROXY"))
-}
-
-/// Leaves out the proxy that `kube` took from the environment, where Go's clients use none: for addresses of this machine, and for
-/// those that `NO_PROXY` names. A `proxy-url` of the kubeconfig is always used.
-fn direct_where_asked(mut config: kube::Config, variable: impl Fn(&str) -> String) -> kube::Config {
-    let names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
-    let of_environment = names.iter().filter_map(|name| variable(name).parse::<http::Uri>().ok());
-    let inherited = of_environment.into_iter().any(|proxy| Some(&proxy) == config.proxy_url.as_ref());
-    if inherited && !proxies(variable).serve(&config.cluster_url) {
-        config.proxy_url = None;
+        None if named => kube::Config::from_kubeconfig(options).await.map_err(|e| failed(&e)),
+        None => kube::Config::infer().await.map_err(|e| failed(&e)),
     }
-    config
 }
 
 /// The address of the server, as the kubeconfig spells it; `None` without a kubeconfig. Parsing would add or remove a slash at
@@ -91,33 +80,6 @@ pub(crate) fn broken(file: Option<&Path>, context: Option<&str>, error: &dyn std
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// MC-101: the API server is reached as Go's clients reach it: by the proxy of the environment, except where `NO_PROXY` names it
-    /// and on this machine; and always by a proxy that the kubeconfig names.
-    #[test]
-    fn mc_101_no_proxy_holds_for_api_servers() {
-        let proxied = |server: &str, proxy: &str, no_proxy: &str| {
-            let mut config = kube::Config::new(server.parse().unwrap());
-            config.proxy_url = Some(proxy.parse().unwrap());
-            let variable = |name: &str| match name {
-                "HTTPS_PROXY" => "http://proxy:3128".to_owned(),
-                "no_proxy" => no_proxy.to_owned(),
-                _ => String::new(),
-            };
-            direct_where_asked(config, variable).proxy_url.is_some()
-        };
-        for (server, proxy, no_proxy, expected) in [
-            ("https://hub.example:6443", "http://proxy:3128", "", true),
-            ("https://hub.example:6443", "http://proxy:3128", "other.example", true),
-            ("https://hub.example:6443", "http://proxy:3128", ".example", false),
-            ("https://10.1.2.3:6443", "http://proxy:3128", "10.0.0.0/8", false),
-            ("https://127.0.0.1:6443", "http://proxy:3128", "", false),
-            ("https://localhost:6443", "http://proxy:3128", "", false),
-            ("https://127.0.0.1:6443", "http://own-proxy:8080", "127.0.0.1", true),
-        ] {
-            assert_eq!(proxied(server, proxy, no_proxy), expected, "{server} {no_proxy}");
-        }
-    }
 
     /// OCM-071: a digest of the address is that of what the file says, with its slash.
     #[test]

@@ -47,7 +47,6 @@ use runtime::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use hooks::Proxies;
 pub use metrics::Metrics;
 pub use writes::Strategy;
 
@@ -71,7 +70,7 @@ pub struct Config {
     /// Whether children and attachments that no rule declares are created (MC-149).
     pub undeclared_children: bool,
     /// The proxies for hooks.
-    pub proxies: Proxies,
+    pub proxies: runtime::proxies::Proxies,
     /// Receives the metrics.
     pub metrics: Metrics,
     /// Set once all controller objects are known.
@@ -88,7 +87,7 @@ impl Default for Config {
             target: LabelSelector::everything(),
             strategy: Strategy::default(),
             undeclared_children: false,
-            proxies: Proxies::default(),
+            proxies: runtime::proxies::Proxies::default(),
             metrics: Metrics::default(),
             ready: Ready::new(false),
         }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::Caches,
-    hooks::{Credentials, HookClient, Proxies, Settings},
+    hooks::{Credentials, HookClient, Settings},
     metrics::Metrics,
     object,
     resource::{Served, discover, gvr},
@@ -32,7 +32,7 @@ pub struct Shared {
     /// The metrics.
     pub metrics: Metrics,
     /// The proxies for hooks.
-    pub proxies: Proxies,
+    pub proxies: runtime::proxies::Proxies,
     /// Number of workers of each controller that does not set it.
     pub workers: usize,
     /// `--cache-flush-interval`.

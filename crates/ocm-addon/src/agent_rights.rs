@@ -15,7 +15,7 @@ use runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{Addon, Manager, Rights, name_of, namespace_of, template::registration::TEMPLATE_LABEL};
+use super::{Addon, Manager, Rights, name_of, namespace_of, template::registration::TEMPLATE_LABEL, tokens};
 
 impl Manager {
     /// Writes roles and bindings on the hub, unless they are known to be right.
@@ -26,7 +26,10 @@ impl Manager {
     ) -> Result<(), kube::Error> {
         let cluster = namespace_of(addon);
         let place = (cluster.to_owned(), own.name().to_owned());
-        let wanted = owned(own.rights(cluster), addon);
+        let rights = own.rights(cluster);
+        let by_token = tokens::is_by_token(addon);
+        let rights = if by_token { tokens::with_account(rights, cluster, own.name()) } else { rights };
+        let wanted = owned(rights, addon);
         let given = Rights::Given(digest_of(&wanted));
         if self.rights.lock().get(&place) == Some(&given) {
             return Ok(());

@@ -38,7 +38,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::{
     api::{
         certificates::v1::CertificateSigningRequest,
-        core::v1::{Namespace, Secret},
+        core::v1::{Namespace, Secret, ServiceAccount},
         rbac::v1::{Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -73,6 +73,7 @@ mod scheduling;
 pub mod signer;
 pub mod status;
 mod template;
+pub mod tokens;
 mod wake;
 mod wake_placements;
 
@@ -171,6 +172,8 @@ enum Key {
     Summary(String),
     /// A signing request.
     Csr(String),
+    /// The service account of an add-on's agent: cluster and add-on.
+    Token(String, String),
 }
 
 #[derive(Default)]
@@ -191,6 +194,10 @@ struct Stores {
     csrs: Store<CertificateSigningRequest>,
     roles: Store<PartialObject>,
     role_bindings: Store<PartialObject>,
+    /// What is made for agents that identify themselves by token.
+    accounts: Store<PartialObject>,
+    token_roles: Store<PartialObject>,
+    token_bindings: Store<PartialObject>,
 }
 
 /// Cluster and add-on.
@@ -301,6 +308,12 @@ impl Manager {
         self.follow(to, labelled(Source::of::<Role>()).metadata(), &know.roles, Self::on_right);
         let bindings = labelled(Source::of::<RoleBinding>()).metadata();
         self.follow(to, bindings, &know.role_bindings, Self::on_right);
+        let of_tokens = |source: Source| source.labels(format!("{}=true", tokens::LABEL)).metadata();
+        let accounts = of_tokens(Source::of::<ServiceAccount>());
+        self.follow(to, accounts, &know.accounts, Self::on_token_object);
+        self.follow(to, of_tokens(Source::of::<Role>()), &know.token_roles, Self::on_token_object);
+        let bindings = of_tokens(Source::of::<RoleBinding>());
+        self.follow(to, bindings, &know.token_bindings, Self::on_token_object);
         inputs.synced()
     }
 
@@ -322,6 +335,7 @@ impl Manager {
             Key::Addon(cluster, addon) => self.settle(cluster, addon).await,
             Key::Summary(addon) => self.summarise(addon).await,
             Key::Csr(name) => self.approve(name).await,
+            Key::Token(cluster, addon) => self.token_identity(cluster, addon).await,
         };
         match done {
             // The informer has not received the latest version yet.

@@ -25,7 +25,7 @@ use super::{
     framework::{Health, REGISTRATION_APPLIED, Target, inherited, is_built_in, is_managed, is_owned},
     health, identity, name_of, namespace_of,
     presence::owner_reference,
-    works,
+    tokens, works,
 };
 use ocm_shared::{
     cluster::status as cluster_status,
@@ -264,6 +264,9 @@ impl Manager {
             return Err(error);
         }
         status.registrations = own.identities(cluster, &status.registrations);
+        if tokens::is_by_token(addon_state.addon) {
+            tokens::identify(&mut status.registrations, cluster, own.name());
+        }
         status.namespace.clone_from(&addon_state.namespace);
         let well = "Registration of the addon agent is configured";
         let news = condition(REGISTRATION_APPLIED, "True", "SetPermissionApplied", well, now);

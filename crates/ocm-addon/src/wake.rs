@@ -125,6 +125,7 @@ impl Manager {
         let Some(addon) = event.object() else { return };
         let (cluster, name) = (namespace_of(addon.as_ref()), name_of(addon.as_ref()));
         self.queue.add(Key::Addon(cluster.to_owned(), name.to_owned()));
+        self.queue.add(Key::Token(cluster.to_owned(), name.to_owned()));
         let registrations = |a: &ManagedClusterAddOn| a.status.as_ref().map(|s| s.registrations.clone());
         let progress = |a: &ManagedClusterAddOn| {
             let conditions = a.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();

@@ -37,17 +37,20 @@ pub enum ProvideError {
     Request(#[from] Box<kube::Error>),
 }
 
-/// Creates missing namespaces and CRDs that the agent of a cluster needs. If those that only add-ons and
+/// Creates missing namespaces and CRDs that the agent of a cluster needs, and the CRDs of `optional` kinds. If those that only add-ons and
 /// claims need cannot be created, that is logged; add-ons and claims start when they exist.
 ///
 /// # Errors
 ///
 /// If something that every agent needs cannot be created.
-pub fn provide(cluster: &Client) -> BoxFuture<'_, Result<(), ProvideError>> {
-    Box::pin(provide_all(cluster))
+pub fn provide<'a>(
+    cluster: &'a Client,
+    optional: &'a [CustomResourceDefinition],
+) -> BoxFuture<'a, Result<(), ProvideError>> {
+    Box::pin(provide_all(cluster, optional))
 }
 
-async fn provide_all(cluster: &Client) -> Result<(), ProvideError> {
+async fn provide_all(cluster: &Client, optional: &[CustomResourceDefinition]) -> Result<(), ProvideError> {
     let rest = Rest::with_manager(cluster.clone(), "klusterlet");
     let mut missing = Vec::new();
     for (name, needed) in [(OCM_AGENT_NAMESPACE, true), (OCM_ADDON_NAMESPACE, false)] {
@@ -55,9 +58,9 @@ async fn provide_all(cluster: &Client) -> Result<(), ProvideError> {
             missing.push((format!("the namespace {name}"), needed));
         }
     }
-    for kind in apis::crds::ocm_spoke() {
+    for kind in apis::crds::ocm_spoke().iter().chain(optional) {
         let needed = kind.spec.names.kind == "AppliedManifestWork";
-        if !has_kind(cluster, &kind).await? {
+        if !has_kind(cluster, kind).await? {
             missing.push((format!("the kind {} ({})", kind.spec.names.kind, kind.name_any()), needed));
         }
     }
@@ -164,10 +167,12 @@ mod tests {
     #[tokio::test]
     async fn what_is_missing_is_named() {
         let (cluster, tried) = closed(true);
-        provide(&cluster).await.unwrap();
+        provide(&cluster, &[]).await.unwrap();
         assert_eq!(*tried.lock(), Vec::<String>::new());
         let (cluster, tried) = closed(false);
-        let Err(ProvideError::Missing(what)) = provide(&cluster).await else { panic!("nothing is missing") };
+        let Err(ProvideError::Missing(what)) = provide(&cluster, &[]).await else {
+            panic!("nothing is missing")
+        };
         assert_eq!(
             what,
             "the namespace open-cluster-management-agent and the kind AppliedManifestWork \

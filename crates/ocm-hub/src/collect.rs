@@ -11,8 +11,8 @@ pub const PRIORITY: &str = "open-cluster-management.io/cleanup-priority";
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Delete these objects of the resource with this index, then look again.
-    Delete(usize, Vec<String>),
+    /// Delete these objects of the resource with this index, of which as many remain, then look again.
+    Delete { resource: usize, names: Vec<String>, remaining: usize },
     /// Wait until the remaining objects of a resource are gone; `pending` of them have finalizers.
     Wait { resource: usize, remaining: usize, pending: usize },
     /// Nothing is left.
@@ -32,7 +32,7 @@ pub fn next(resources: &[Vec<&ObjectMeta>]) -> Step {
         .filter_map(|object| object.name.clone())
         .collect();
     if !doomed.is_empty() {
-        return Step::Delete(resource, doomed);
+        return Step::Delete { resource, names: doomed, remaining: left.len() };
     }
     let pending = left.iter().filter(|o| o.deletion_timestamp.is_some()).count();
     Step::Wait { resource, remaining: left.len(), pending }
@@ -84,21 +84,22 @@ mod tests {
     fn ocm_059_the_order_of_deletion() {
         let addon = |going| object("addon1", "", going);
         let works = |a, b, c| [object("w1", "", a), object("w2", "100", c), object("w3", "20", b)];
-        let delete = |resource, name: &str| Step::Delete(resource, vec![name.into()]);
+        let delete =
+            |resource, name: &str, remaining| Step::Delete { resource, names: vec![name.into()], remaining };
         let all = works(false, false, false);
-        assert_eq!(next(&[vec![&addon(false)], all.iter().collect()]), delete(0, "addon1"));
+        assert_eq!(next(&[vec![&addon(false)], all.iter().collect()]), delete(0, "addon1", 1));
         assert_eq!(
             next(&[vec![&addon(true)], all.iter().collect()]),
             Step::Wait { resource: 0, remaining: 1, pending: 1 }
         );
-        assert_eq!(next(&[vec![], all.iter().collect()]), delete(1, "w1"));
+        assert_eq!(next(&[vec![], all.iter().collect()]), delete(1, "w1", 3));
         let going = works(true, false, false);
         assert_eq!(
             next(&[vec![], going.iter().collect()]),
             Step::Wait { resource: 1, remaining: 3, pending: 1 }
         );
-        assert_eq!(next(&[vec![], going[1..].iter().collect()]), delete(1, "w3"));
-        assert_eq!(next(&[vec![], vec![&going[1]]]), delete(1, "w2"));
+        assert_eq!(next(&[vec![], going[1..].iter().collect()]), delete(1, "w3", 2));
+        assert_eq!(next(&[vec![], vec![&going[1]]]), delete(1, "w2", 1));
         assert_eq!(next(&[vec![], vec![]]), Step::Done);
         for odd in ["-1", "101", "x", "1.5"] {
             assert_eq!(priority(&object("w", odd, false)), 0);

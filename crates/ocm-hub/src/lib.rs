@@ -4,7 +4,7 @@
 //! [`enroll`] does the part of the administrators, on both sides of the handshake, for a cluster that this
 //! process serves.
 //!
-//! Pure decisions: [`availability`], [`collect`], [`managed`], [`sets`]. The rest is shell: informers add
+//! Pure decisions: [`availability`], [`collect`], [`managed`], [`profiles`], [`sets`]. The rest is shell: informers add
 //! keys to one queue, and the workers read the informers' stores.
 //!
 //! Cost: eleven watches. A renewed lease costs no request, unless the clocks differ. An accepted cluster with
@@ -12,14 +12,17 @@
 //! clusters for each set that may select by it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
 use apis::{
     constants::CLUSTER_NAME_LABEL,
-    ocm::{ManagedCluster, ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding, ManifestWork},
+    ocm::{
+        ClusterProfile, ManagedCluster, ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding,
+        ManifestWork,
+    },
 };
 use futures::future::BoxFuture;
 use k8s_openapi::{
@@ -59,6 +62,7 @@ pub mod enroll;
 pub mod managed;
 mod membership;
 mod presence;
+pub mod profiles;
 pub mod sets;
 mod shown;
 mod wake;
@@ -104,7 +108,10 @@ pub struct Config {
     pub clean_completed: bool,
     /// Whether the hub maintains the sets `default` and `global` (gate DefaultClusterSet).
     pub default_sets: bool,
-    /// Additional labels of mailbox namespaces (`--labels`).
+    /// Whether clusters are shown as ClusterProfiles in the namespaces that their sets are bound to (gate
+    /// ClusterProfile; OCM-165). Installs that kind.
+    pub cluster_profiles: bool,
+    /// Additional labels of mailbox namespaces, and of the roles and bindings of clusters (`--labels`; OCM-166).
     pub labels: BTreeMap<String, String>,
     /// The timers.
     pub timers: Timers,
@@ -128,6 +135,7 @@ impl Default for Config {
             cleanup: true,
             clean_completed: false,
             default_sets: true,
+            cluster_profiles: false,
             labels: BTreeMap::new(),
             timers: Timers::default(),
             clock: Timestamp::now,
@@ -179,6 +187,8 @@ enum Key {
     Completed(String, String),
     /// Status of a binding: namespace and name.
     Binding(String, String),
+    /// The profile of a cluster in a namespace: namespace and cluster.
+    Profile(String, String),
 }
 
 type Meta<K> = PartialObjectMeta<K>;
@@ -194,6 +204,8 @@ struct Stores {
     addons: Store<ManagedClusterAddOn>,
     sets: Store<ManagedClusterSet>,
     bindings: Store<ManagedClusterSetBinding>,
+    /// Followed only with the gate ClusterProfile.
+    profiles: Store<ClusterProfile>,
     namespaces: Store<PartialObject>,
     roles: Store<PartialObject>,
     role_bindings: Store<PartialObject>,
@@ -213,6 +225,8 @@ struct Hub {
     gone: Mutex<HashMap<String, Instant>>,
     /// Clusters whose permissions have been removed, and which of them, unless those changed since.
     taken: Mutex<HashMap<String, Take>>,
+    /// Clusters whose deletion this hub saw, until their mailboxes are empty.
+    deleted: Mutex<HashSet<String>>,
 }
 
 /// Runs the hub's controllers until `stop`. `client` must have all permissions, because the controllers grant
@@ -226,7 +240,11 @@ pub fn run(client: Client, config: Config, stop: CancellationToken) -> BoxFuture
 }
 
 async fn drive(client: Client, config: Config, stop: CancellationToken) -> Result<(), Error> {
-    install_shared(&client, &(config.kinds)(), MANAGER).await?;
+    let mut kinds = (config.kinds)();
+    if config.cluster_profiles {
+        kinds.extend(apis::crds::cluster_profiles());
+    }
+    install_shared(&client, &kinds, MANAGER).await?;
     let rest = Rest::with_manager(client, MANAGER);
     bootstrap::prepare(&rest).await.map_err(Box::new)?;
     let ready = config.ready.clone();
@@ -240,6 +258,7 @@ async fn drive(client: Client, config: Config, stop: CancellationToken) -> Resul
         know: Stores::default(),
         gone: Mutex::default(),
         taken: Mutex::default(),
+        deleted: Mutex::default(),
     });
     let mut tasks = Tasks::new(&stop);
     let synced = hub.follow_all(Inputs::new(&mut tasks));
@@ -288,6 +307,9 @@ impl Hub {
         self.follow(to, Source::of::<ManagedClusterAddOn>(), &know.addons, Self::on_addon);
         self.follow(to, Source::of::<ManagedClusterSet>(), &know.sets, Self::on_set);
         self.follow(to, Source::of::<ManagedClusterSetBinding>(), &know.bindings, Self::on_binding);
+        if self.config.cluster_profiles {
+            self.follow(to, Source::of::<ClusterProfile>(), &know.profiles, Self::on_profile);
+        }
         if self.config.clean_completed {
             self.follow(to, Source::of::<ManifestWork>(), &know.whole_works, Self::on_whole_work);
         }
@@ -328,6 +350,7 @@ impl Hub {
             Key::Set(name) => self.set_status(name).await,
             Key::Completed(namespace, name) => self.completed(namespace, name).await,
             Key::Binding(namespace, name) => self.binding_status(namespace, name).await,
+            Key::Profile(namespace, cluster) => self.profile(namespace, cluster).await,
         };
         match done {
             // The informer has not received the latest version yet.

@@ -104,6 +104,7 @@ impl Hub {
     pub(super) async fn membership(&self, name: &str) -> Result<Next, kube::Error> {
         let Some(cluster) = self.know.cluster(name) else { return self.vanished(name).await };
         self.gone.lock().remove(name);
+        self.deleted.lock().remove(name);
         match membership_step(&cluster, self.config.auto_accept, self.config.cleanup) {
             MembershipStep::Leaving => self.leave(&cluster).await,
             MembershipStep::Unprotected => self.add_finalizer(&cluster, CLUSTER_CLEANUP_FINALIZER).await,
@@ -147,7 +148,7 @@ impl Hub {
                 return self.add_finalizer(cluster, CLUSTER_API_FINALIZER).await.map(|_| false);
             }
             self.taken.lock().remove(name);
-            rbac::reconcile(&self.rest, &rbac::on_hub(name)).await?;
+            rbac::reconcile(&self.rest, &rbac::labelled(rbac::on_hub(name), &self.config.labels)).await?;
             Ok(true)
         };
         match set_up.await {
@@ -166,19 +167,24 @@ impl Hub {
         }
     }
 
+    /// Makes the mailbox namespace of a cluster, with its labels.
     async fn mailbox(&self, name: &str) -> Result<(), kube::Error> {
-        if self.know.namespaces.get("", name).is_some() {
+        let mut labels = self.config.labels.clone();
+        labels.extend([CLUSTER_NAME_LABEL, OLD_MAILBOX_LABEL].map(|key| (key.to_owned(), name.to_owned())));
+        let known = self.know.namespaces.get("", name);
+        let has =
+            |key: &str| known.as_ref().and_then(|known| known.metadata.labels.get(key)).map(|value| &**value);
+        if labels.iter().all(|(key, value)| has(key) == Some(value)) {
             return Ok(());
         }
         let gvr = Gvr::of::<Namespace>();
-        let mut labels: serde_json::Map<String, Value> =
-            self.config.labels.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
-        labels.insert(CLUSTER_NAME_LABEL.into(), name.into());
-        labels.insert(OLD_MAILBOX_LABEL.into(), name.into());
         let labels = json!({"metadata": {"labels": labels}});
         let mut body = json!({"apiVersion": "v1", "kind": "Namespace"});
         body["metadata"] = labels["metadata"].clone();
         body["metadata"]["name"] = name.into();
+        if known.is_some() {
+            return self.rest.merge::<Value>(&gvr, "", name, &labels).await.map(drop);
+        }
         match self.rest.create::<Value>(&gvr, "", body.to_string().into_bytes()).await {
             // Another client created it without our label.
             Err(error) if is_clash(&error) => {
@@ -195,7 +201,7 @@ impl Hub {
         if self.taken.lock().insert(name.to_owned(), what) == Some(what) {
             return Ok(());
         }
-        let done = rbac::take(&self.rest, name, what).await;
+        let done = rbac::take(&self.rest, name, what, &self.config.labels).await;
         if done.is_err() {
             self.taken.lock().remove(name);
         }
@@ -234,27 +240,34 @@ impl Hub {
         Ok(Next::OnChange)
     }
 
-    async fn collect(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
-        let name = name_of(cluster);
+    /// Deletes the next part of a mailbox's content. Returns what is deleted or waited for.
+    async fn empty_mailbox(&self, name: &str) -> Result<Step, kube::Error> {
         let (addon_list, work_list) =
             (self.know.addons.list_namespace(name), self.know.works.list_namespace(name));
         let left = [
             addon_list.iter().map(|a| &a.metadata).collect(),
             work_list.iter().map(|w| &w.metadata).collect(),
         ];
-        let resources = [addons(), works()];
-        let plural = |index: usize| resources.get(index).map_or("", |gvr| gvr.plural.as_str());
-        match collect::next(&left) {
-            Step::Delete(index, names) => {
-                for doomed in names {
-                    let Some(gvr) = resources.get(index) else { continue };
-                    match self.rest.delete(gvr, name, &doomed, &Removal::default()).await {
-                        Err(error) if !is_not_found(&error) => return Err(error),
-                        _ => {}
-                    }
+        let step = collect::next(&left);
+        if let Step::Delete { resource, names, .. } = &step
+            && let Some(gvr) = mailbox_resources().get(*resource)
+        {
+            for doomed in names {
+                match self.rest.delete(gvr, name, doomed, &Removal::default()).await {
+                    Err(error) if !is_not_found(&error) => return Err(error),
+                    _ => {}
                 }
-                let left = left.get(index).map_or(0, Vec::len);
-                let news = collect::deleting(Some((plural(index), left, left)), self.now());
+            }
+        }
+        Ok(step)
+    }
+
+    async fn collect(&self, cluster: &ManagedCluster) -> Result<Next, kube::Error> {
+        let resources = mailbox_resources();
+        let plural = |index: usize| resources.get(index).map_or("", |gvr| gvr.plural.as_str());
+        match self.empty_mailbox(name_of(cluster)).await? {
+            Step::Delete { resource, remaining, .. } => {
+                let news = collect::deleting(Some((plural(resource), remaining, remaining)), self.now());
                 self.report(cluster, vec![news]).await?;
                 Ok(Next::After(self.config.timers.requeue))
             }
@@ -275,13 +288,25 @@ impl Hub {
     /// Handles a ManagedCluster that is gone, however that happened. Until other controllers know that, they
     /// may create works in the mailbox, whose objects the agent must be able to remove: it keeps the
     /// permission for works while there are any, and a moment longer.
+    ///
+    /// If this hub saw the deletion, the mailbox is emptied as for a cluster that leaves: finalizers that were removed
+    /// by force must not leave works behind (OCM-059). After a restart nothing is deleted, because a hub may have lost its
+    /// ManagedClusters.
     async fn vanished(&self, name: &str) -> Result<Next, kube::Error> {
-        if !self.has_rights(name) {
+        let has_rights = self.has_rights(name);
+        if has_rights {
+            self.take_rights(name, Take::Left).await?;
+        }
+        let deleted = self.config.cleanup && self.deleted.lock().contains(name);
+        if deleted && self.empty_mailbox(name).await? != Step::Done {
+            return Ok(Next::After(self.config.timers.requeue));
+        }
+        if !has_rights {
             self.gone.lock().remove(name);
             self.taken.lock().remove(name);
+            self.deleted.lock().remove(name);
             return self.last_one_gone().await.map(|()| Next::OnChange);
         }
-        self.take_rights(name, Take::Left).await?;
         let linger = self.config.timers.linger;
         let since = self.gone.lock().entry(name.to_owned()).or_insert_with(Instant::now).elapsed();
         if since < linger {
@@ -294,6 +319,7 @@ impl Hub {
         rbac::release_all(&self.rest, name).await?;
         self.taken.lock().remove(name);
         self.gone.lock().remove(name);
+        self.deleted.lock().remove(name);
         self.last_one_gone().await.map(|()| Next::OnChange)
     }
 
@@ -330,6 +356,11 @@ impl Hub {
             shared.iter().any(|l| l.metadata.labels.get(CLUSTER_NAME_LABEL).is_some_and(|v| v.is_empty()));
         if left && self.know.clusters.is_empty() { rbac::remove_shared(&self.rest).await } else { Ok(()) }
     }
+}
+
+/// What is deleted from the mailbox of a leaving cluster, in this order.
+fn mailbox_resources() -> [Gvr; 2] {
+    [addons(), works()]
 }
 
 #[cfg(test)]
@@ -420,6 +451,7 @@ mod tests {
             know: super::super::Stores::default(),
             gone: Mutex::default(),
             taken: Mutex::default(),
+            deleted: Mutex::default(),
         };
         hub.remove_finalizers(&leaving, &[CLUSTER_API_FINALIZER]).await.expect("it is gone: all is well");
         let (place, kind, body) = asked.lock().remove(0);

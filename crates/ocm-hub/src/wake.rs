@@ -1,11 +1,12 @@
 //! Decides which event enqueues which keys. Cheap, because it runs on the informers' tasks.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use apis::{
     constants::{CLUSTER_NAME_LABEL, CLUSTER_SET_LABEL},
     ocm::{
-        ManagedCluster, ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding, ManifestWork,
+        ClusterProfile, ManagedCluster, ManagedClusterAddOn, ManagedClusterSet, ManagedClusterSetBinding,
+        ManifestWork,
         cluster::{CONDITION_AVAILABLE, CONDITION_CLOCK, CONDITION_HUB_ACCEPTED},
     },
 };
@@ -13,7 +14,10 @@ use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination
 use ocm_shared::cluster::status;
 use runtime::{Event, PartialObject};
 
-use super::{Hub, Key, Meta, name_of};
+use super::{
+    Hub, Key, Meta, name_of,
+    profiles::{is_rebound, is_shown},
+};
 
 /// Changes of labels and add-ons arrive in bursts, and are processed together.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -25,7 +29,10 @@ impl Hub {
                 let available = status(new, CONDITION_AVAILABLE) == Some("True");
                 self.metrics.cluster(name_of(new.as_ref()), available);
             }
-            Event::Deleted(old) => self.metrics.cluster_gone(name_of(old.as_ref())),
+            Event::Deleted(old) => {
+                self.metrics.cluster_gone(name_of(old.as_ref()));
+                self.deleted.lock().insert(name_of(old.as_ref()).to_owned());
+            }
             Event::Synced => {}
         }
         match &event {
@@ -35,6 +42,7 @@ impl Hub {
                 self.queue.add(Key::Presence(name.clone()));
                 self.queue.add(Key::Taints(name.clone()));
                 self.queue.add_after(Key::Features(name.clone()), TOGETHER);
+                self.wake_profiles_of(&name);
                 self.queue.add_after(Key::Namespaces(name), TOGETHER);
                 self.wake_sets(new);
             }
@@ -65,6 +73,9 @@ impl Hub {
         }
         if available || o.labels != n.labels {
             self.queue.add_after(Key::Features(name.clone()), TOGETHER);
+        }
+        if is_shown(old, new) {
+            self.wake_profiles_of(&name);
         }
         if o.labels != n.labels {
             self.queue.add_after(Key::Namespaces(name), TOGETHER);
@@ -177,9 +188,17 @@ impl Hub {
                 self.queue.add_after(Key::Namespaces(key.name.to_string()), TOGETHER);
             }
         }
-        if !matches!(event, Event::Updated { .. }) {
-            for binding in self.know.bindings.list().iter().filter(|b| b.spec.cluster_set == name) {
+        let came_or_went = !matches!(event, Event::Updated { .. });
+        let other_clusters = match &event {
+            Event::Updated { old, new } => old.spec.cluster_selector != new.spec.cluster_selector,
+            _ => true,
+        };
+        for binding in self.know.bindings.list().iter().filter(|b| b.spec.cluster_set == name) {
+            if came_or_went {
                 self.wake_binding(binding);
+            }
+            if other_clusters {
+                self.wake_profiles_in(binding.metadata.namespace.as_deref().unwrap_or_default());
             }
         }
     }
@@ -188,10 +207,51 @@ impl Hub {
         if let Event::Added(binding) | Event::Updated { new: binding, .. } = &event {
             self.wake_binding(binding);
         }
+        let rebound = match &event {
+            Event::Updated { old, new } => is_rebound(old, new),
+            _ => true,
+        };
+        if let Some(binding) = event.object().filter(|_| rebound) {
+            self.wake_profiles_in(binding.metadata.namespace.as_deref().unwrap_or_default());
+        }
     }
 
     fn wake_binding(&self, binding: &ManagedClusterSetBinding) {
         let namespace = binding.metadata.namespace.clone().unwrap_or_default();
         self.queue.add(Key::Binding(namespace, name_of(binding).to_owned()));
+    }
+
+    /// Enqueues the profiles of a cluster, wherever it may have one.
+    pub(super) fn wake_profiles_of(&self, cluster: &str) {
+        if !self.config.cluster_profiles {
+            return;
+        }
+        let keys = self.know.bindings.keys();
+        let namespaces: BTreeSet<&str> = keys.iter().map(|key| &*key.namespace).collect();
+        for namespace in namespaces {
+            self.queue.add_after(Key::Profile(namespace.to_owned(), cluster.to_owned()), TOGETHER);
+        }
+    }
+
+    /// Enqueues all profiles of a namespace, and the clusters that may get one there.
+    pub(super) fn wake_profiles_in(&self, namespace: &str) {
+        if !self.config.cluster_profiles {
+            return;
+        }
+        let there = self.know.profiles.list_namespace(namespace);
+        let clusters = self.know.clusters.keys();
+        let names = clusters
+            .iter()
+            .map(|key| &*key.name)
+            .chain(there.iter().map(|profile| name_of(profile.as_ref())));
+        for name in names.collect::<BTreeSet<&str>>() {
+            self.queue.add_after(Key::Profile(namespace.to_owned(), name.to_owned()), TOGETHER);
+        }
+    }
+
+    pub(super) fn on_profile(&self, event: Event<ClusterProfile>) {
+        let Some(profile) = event.object() else { return };
+        let namespace = profile.metadata.namespace.clone().unwrap_or_default();
+        self.queue.add(Key::Profile(namespace, name_of(profile.as_ref()).to_owned()));
     }
 }

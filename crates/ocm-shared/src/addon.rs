@@ -2,12 +2,28 @@
 
 use apis::{
     constants::OCM_ADDON_NAMESPACE,
-    ocm::{AddOnDeploymentConfig, ManagedClusterAddOn, conversion::INSTALL_NAMESPACE},
+    ocm::{
+        AddOnDeploymentConfig, ManagedClusterAddOn, addon::RegistrationSubject, conversion::INSTALL_NAMESPACE,
+    },
 };
 
 /// Returns the group of an add-on's agent in one cluster.
 pub fn cluster_group(cluster: &str, addon: &str) -> String {
     format!("system:open-cluster-management:cluster:{cluster}:addon:{addon}")
+}
+
+/// Condition of an add-on in a cluster: its service account on the hub is ready (OCM-167).
+pub const TOKEN_READY: &str = "TokenInfrastructureReady";
+
+/// Returns the name of the service account of an add-on's agent, in the mailbox of its cluster.
+pub fn token_account(addon: &str) -> String {
+    format!("{addon}-agent")
+}
+
+/// The service account of an add-on's agent in the mailbox of its cluster, as the subject of its registration (OCM-167).
+pub fn token_subject(cluster: &str, addon: &str) -> RegistrationSubject {
+    let user = format!("system:serviceaccount:{cluster}:{}", token_account(addon));
+    RegistrationSubject { user, ..RegistrationSubject::default() }
 }
 
 /// Returns the group of an add-on's agents.

@@ -3,8 +3,10 @@
 //! installed (OCM-132). The names are OCM's, so that an agent that registers by certificate gets the same
 //! permissions as one that runs in this process.
 
+use std::collections::BTreeMap;
+
 use apis::constants::{
-    ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, CONTROL_GROUP, MANIFEST_WORK_FINALIZER,
+    ABOUT_GROUP, ADDON_GROUP, CLUSTER_GROUP, CLUSTER_NAME_LABEL, CONTROL_GROUP, MANIFEST_WORK_FINALIZER,
     OCM_ADDON_NAMESPACE, OCM_AGENT_NAMESPACE, STATUS_ADDON, WORK_GROUP,
 };
 use futures::future::BoxFuture;
@@ -134,6 +136,18 @@ pub fn subject(kind: &str, name: &str) -> Value {
     json!({"apiGroup": RBAC_GROUP, "kind": kind, "name": name})
 }
 
+/// Adds labels to objects. Labels that an object has already stay.
+pub fn labelled(mut objects: Vec<Value>, labels: &BTreeMap<String, String>) -> Vec<Value> {
+    for have in
+        objects.iter_mut().filter_map(|object| object.pointer_mut("/metadata/labels")?.as_object_mut())
+    {
+        for (key, value) in labels {
+            have.entry(key).or_insert_with(|| value.as_str().into());
+        }
+    }
+    objects
+}
+
 /// Roles and bindings on the hub for the agents of an accepted cluster.
 pub fn on_hub(cluster: &str) -> Vec<Value> {
     let labels = json!({CLUSTER_NAME_LABEL: cluster});
@@ -183,8 +197,8 @@ fn own_name(cluster: &str) -> String {
     format!("open-cluster-management:managedcluster:{cluster}")
 }
 
-/// The second name is for authenticators that cannot assign `system:` groups.
-fn members(cluster: &str) -> Value {
+/// The agents of a cluster, as subjects of a binding. The second name is for authenticators that cannot assign `system:` groups.
+pub fn members(cluster: &str) -> Value {
     json!([
         subject("Group", &cluster_group(cluster)),
         subject("Group", &format!("open-cluster-management:{cluster}"))
@@ -310,6 +324,7 @@ fn registration_in_cluster_rules() -> Value {
         // The namespaces that the cluster's sets request (OCM-056).
         rule("", &["namespaces"], &["get", "list", "watch", "create", "patch"]),
         rule(CLUSTER_GROUP, &["clusterclaims"], &["get", "list", "watch"]),
+        rule(ABOUT_GROUP, &["clusterproperties"], &["get", "list", "watch"]),
     ])
 }
 
@@ -415,12 +430,22 @@ pub enum Take {
 }
 
 /// Removes permissions. The binding for works is marked for deletion and stays in effect until
-/// [`release_works`].
-pub fn take<'a>(hub: &'a Rest, cluster: &'a str, what: Take) -> BoxFuture<'a, Result<(), kube::Error>> {
-    Box::pin(take_rights(hub, cluster, what))
+/// [`release_works`]. What stays has these `labels` in addition to its own.
+pub fn take<'a>(
+    hub: &'a Rest,
+    cluster: &'a str,
+    what: Take,
+    labels: &'a BTreeMap<String, String>,
+) -> BoxFuture<'a, Result<(), kube::Error>> {
+    Box::pin(take_rights(hub, cluster, what, labels))
 }
 
-async fn take_rights(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::Error> {
+async fn take_rights(
+    hub: &Rest,
+    cluster: &str,
+    what: Take,
+    more: &BTreeMap<String, String>,
+) -> Result<(), kube::Error> {
     for object in on_hub(cluster).iter().rev() {
         let at = ObjectRef::of(object);
         if at.is_shared() || (matches!(what, Take::Denied) && at.namespace.is_empty()) {
@@ -441,7 +466,7 @@ async fn take_rights(hub: &Rest, cluster: &str, what: Take) -> Result<(), kube::
     let (own, labels) = (own_name(cluster), json!({CLUSTER_NAME_LABEL: cluster}));
     let reduced = role("", &own, labels.clone(), denied_rules(cluster));
     let kept = binding("", &own, labels, ("ClusterRole", &own), members(cluster));
-    reconcile(hub, &[reduced, kept]).await
+    reconcile(hub, &labelled(vec![reduced, kept], more)).await
 }
 
 /// Removes the binding for works. Call this when there are no works.

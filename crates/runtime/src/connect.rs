@@ -9,12 +9,12 @@ mod identity;
 mod reach;
 
 use std::{
-    sync::{Arc, Once},
+    sync::{Arc, Once, OnceLock},
     task::{Context, Poll},
 };
 
 use futures::future::BoxFuture;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
@@ -33,7 +33,10 @@ pub use failure::RequestError;
 pub use reach::Reach;
 
 use self::reach::Tcp;
-use crate::tls::{ServerVerifier, TlsError};
+use crate::{
+    proxies::{Proxies, credential},
+    tls::{ServerVerifier, TlsError},
+};
 
 /// A configuration cannot be used for connections.
 #[derive(Debug, thiserror::Error)]
@@ -48,13 +51,25 @@ pub enum ConnectError {
     #[error("tls-server-name: {0:?} is not a name of a server")]
     ServerName(String),
     /// `proxy-url` names something else than an HTTP proxy.
-    #[error("proxy-url: the proxy speaks {0:?}; only http is supported")]
+    #[error("proxy-url: the proxy speaks {0:?}; only http and https are supported")]
     Proxy(String),
+}
+
+static PROXIES: OnceLock<Proxies> = OnceLock::new();
+
+/// Sets the proxies of the environment, for all clients of this process that are made afterwards. Only the first call
+/// counts.
+pub fn set_proxies(proxies: Proxies) {
+    // A second call would be one of the same program, with the same environment.
+    let _ = PROXIES.set(proxies);
 }
 
 /// Returns a client for `config`.
 ///
 /// The certificates of the system (without a CA in `config`) and the CA file of a pod, which changes, are verified by `kube`.
+///
+/// A proxy in the kubeconfig is always used. Otherwise the one of the environment ([`set_proxies`]) is, unless `NO_PROXY` covers
+/// the server (OCM-071).
 ///
 /// # Errors
 /// If a certificate, a key, a credential, a name or the proxy of `config` cannot be used.
@@ -72,10 +87,20 @@ pub fn client_within(config: Config, reach: Reach) -> Result<Client, ConnectErro
         let _ = aws_lc_rs::default_provider().install_default();
     }
     warn_of_blind_trust(&config);
-    match &config.proxy_url {
-        None => layered(&config, Tcp::new(reach)),
-        Some(proxy) if proxy.scheme_str() == Some("http") => layered(&config, tunnel(proxy, reach)),
-        Some(proxy) => Err(ConnectError::Proxy(proxy.scheme_str().unwrap_or_default().to_owned())),
+    let none = Proxies::default();
+    connected(&config, PROXIES.get().unwrap_or(&none), reach)
+}
+
+fn connected(config: &Config, environment: &Proxies, reach: Reach) -> Result<Client, ConnectError> {
+    // `kube` puts HTTPS_PROXY where the kubeconfig names no proxy, and asks for no exceptions.
+    let own = config.proxy_url.as_ref().filter(|proxy| !environment.is_of_environment(proxy));
+    let Some(proxy) = own.or_else(|| environment.of(&config.cluster_url)) else {
+        return layered(config, Tcp::new(reach));
+    };
+    match proxy.scheme_str() {
+        Some("http") => layered(config, tunnel(proxy, Tcp::new(reach))),
+        Some("https") => layered(config, tunnel(proxy, over_tls(config, reach)?)),
+        other => Err(ConnectError::Proxy(other.unwrap_or_default().to_owned())),
     }
 }
 
@@ -93,25 +118,19 @@ fn warn_of_blind_trust(config: &Config) {
     }
 }
 
+/// Connects to a proxy that speaks HTTPS. As in Go, the proxy is verified like the server, by its own name.
+fn over_tls(config: &Config, reach: Reach) -> Result<HttpsConnector<Tcp>, ConnectError> {
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls(config)?).https_only();
+    Ok(https.enable_http1().wrap_connector(Tcp::new(reach)))
+}
+
 /// Connects through an HTTP proxy by CONNECT.
-fn tunnel(proxy: &Uri, reach: Reach) -> Tunnel<Tcp> {
-    let tunnel = Tunnel::new(proxy.clone(), Tcp::new(reach));
+fn tunnel<C>(proxy: &Uri, connector: C) -> Tunnel<C> {
+    let tunnel = Tunnel::new(proxy.clone(), connector);
     match credential(proxy) {
         Some(credential) => tunnel.with_auth(credential),
         None => tunnel,
     }
-}
-
-/// The credential for the proxy that its URL has (`http://user:password@host`).
-fn credential(proxy: &Uri) -> Option<HeaderValue> {
-    use base64::Engine as _;
-    let (user, _) = proxy.authority()?.as_str().rsplit_once('@')?;
-    let plain: Vec<u8> = percent_encoding::percent_decode_str(user).collect();
-    let mut value =
-        HeaderValue::from_str(&format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(plain)))
-            .ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 /// The layers of `kube`'s own client, over connections of ours.

@@ -45,6 +45,7 @@ pub mod metrics;
 mod object_key;
 mod own_write;
 mod page;
+pub mod proxies;
 pub mod queue;
 mod resource_version;
 pub mod rest;

@@ -15,7 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::placement::{CelSelector, DecisionStrategy, PrioritizerPolicy};
-use crate::{constants::CLUSTER_GROUP, kind::kind};
+use crate::{
+    constants::{ABOUT_GROUP, CLUSTER_GROUP},
+    kind::kind,
+};
 
 /// Condition: the hub's admin accepted the cluster.
 pub const CONDITION_HUB_ACCEPTED: &str = "HubAcceptedManagedCluster";
@@ -403,6 +406,24 @@ kind! {
     always
     /// The claim.
     spec: ClusterClaimSpec;
+}
+
+kind! {
+    /// ClusterProperty is a property of a cluster, an API of Kubernetes' Multicluster SIG (OCM-055). It exists in the
+    /// managed cluster, and is reported like a ClusterClaim.
+    ClusterProperty = ABOUT_GROUP, "v1alpha1", "clusterproperties", ClusterResourceScope;
+    always
+    /// The property.
+    spec: ClusterPropertySpec;
+}
+
+/// The property.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ClusterPropertySpec {
+    /// The value.
+    #[schemars(extend("x-required" = true), extend("minLength" = 1))]
+    pub value: String,
 }
 
 /// The claim.

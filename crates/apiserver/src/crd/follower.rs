@@ -267,6 +267,7 @@ fn compile_input(crd: &Value) -> Value {
         at(crd, "status.acceptedNames").clone(),
         at(crd, "metadata.uid").clone(),
         status::is_served(crd).into(),
+        at(crd, "metadata.annotations").clone(),
         has(crd, "metadata.deletionTimestamp").into(),
     ])
 }
@@ -277,6 +278,7 @@ fn recompile(known: &mut KnownDefinition, conversion: Option<&Arc<dyn Admission>
         return;
     }
     known.compiled_from = compile_input;
+    let conversion = conversion.filter(|by| by.converts(&known.crd));
     known.descriptors = if status::is_served(&known.crd) {
         match compile::compile(&known.crd, known.entry.revision.0) {
             Ok(descriptors) => descriptors.into_iter().map(|d| Arc::new(converting(d, conversion))).collect(),

@@ -211,7 +211,7 @@ fn config(
             service_network: args.kube.service_cluster_ip_range,
             pod_accounts: args.kube.pod_accounts(),
         },
-        admission: None,
+        admission: Some(crate::server::admission::of_bare_server()),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apis::constants::{ADDON_GROUP, CLUSTER_GROUP, WORK_GROUP};
+use apis::constants::{ADDON_GROUP, BUILT_IN_CONVERSION_ANNOTATION, CLUSTER_GROUP, WORK_GROUP};
 use apiserver::admission::{Admission, AdmissionRequest};
 use apiserver::error::ApiError;
 use ocm_hub::admission::{Ask, Refusal, managed_cluster, set_binding};
@@ -19,7 +19,15 @@ pub(super) fn of_role(role: &str) -> Option<Arc<dyn Admission>> {
     (role == "its" || role == "space").then(|| Arc::new(Inventory) as Arc<dyn Admission>)
 }
 
+/// Returns what a bare API server does for a hub beside it: it converts the add-on API between its versions where the
+/// CustomResourceDefinition asks for that (OCM-001).
+pub(crate) fn of_bare_server() -> Arc<dyn Admission> {
+    Arc::new(Conversion)
+}
+
 struct Inventory;
+
+struct Conversion;
 
 struct Asked<'a>(&'a AdmissionRequest<'a>);
 
@@ -72,6 +80,29 @@ impl Admission for Inventory {
     }
 }
 
+impl Admission for Conversion {
+    fn admit(
+        &self,
+        _attempt: &AdmissionRequest<'_>,
+        _object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn convert(&self, group: &str, object: &mut Value, from: &str, to: &str) {
+        Inventory.convert(group, object, from, to);
+    }
+
+    /// OCM's operator names a webhook, which serves the same conversion; our hub leaves a note.
+    fn converts(&self, definition: &Value) -> bool {
+        let strategy = definition.pointer("/spec/conversion/strategy").and_then(Value::as_str);
+        let annotations = definition.pointer("/metadata/annotations");
+        let note = annotations.and_then(|all| all.get(BUILT_IN_CONVERSION_ANNOTATION));
+        strategy == Some("Webhook") || note.and_then(Value::as_str) == Some("true")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use runtime::rest::{Gvr, Rest};
@@ -83,6 +114,35 @@ mod tests {
     /// OCM-001, OCM-016, OCM-A-90: an add-on in both versions, whichever it is written in.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn ocm_a_90_an_addon_is_served_in_both_versions() {
+        for admission in [of_role("its"), Some(of_bare_server())] {
+            served_in_both_versions(admission).await;
+        }
+    }
+
+    /// OCM-001: a bare server converts what our hub marks, and what OCM's operator has a webhook for; nothing else.
+    #[test]
+    fn ocm_001_a_bare_server_converts_what_asks_for_it() {
+        let marked =
+            |value: &str| json!({"metadata": {"annotations": {BUILT_IN_CONVERSION_ANNOTATION: value}}});
+        for (definition, converts) in [
+            (json!({"spec": {"conversion": {"strategy": "Webhook"}}}), true),
+            (json!({"spec": {"conversion": {"strategy": "None"}}}), false),
+            (json!({}), false),
+            (marked("true"), true),
+            (marked("false"), false),
+        ] {
+            assert_eq!(Conversion.converts(&definition), converts, "{definition}");
+        }
+        assert!(
+            apis::crds::ocm_hub_converting()
+                .iter()
+                .filter(|crd| crd.spec.group == ADDON_GROUP)
+                .all(|crd| { Conversion.converts(&serde_json::to_value(crd).unwrap()) })
+        );
+        assert!(Inventory.converts(&json!({})));
+    }
+
+    async fn served_in_both_versions(admission: Option<Arc<dyn Admission>>) {
         let data = tempfile::tempdir().unwrap();
         let config = SpaceConfig {
             name: "its1",
@@ -90,7 +150,7 @@ mod tests {
             url: "https://127.0.0.1:1/spaces/its1".into(),
             advertise: "127.0.0.1:1".into(),
         };
-        let space = Space::start_with(&store::Engine::in_memory(), config, of_role("its")).await.unwrap();
+        let space = Space::start_with(&store::Engine::in_memory(), config, admission).await.unwrap();
         let client = space.client(&Identity::admin());
         runtime::install(&client, &apis::crds::ocm_hub_converting(), "test").await.unwrap();
         let rest = Rest::new(client);

@@ -1,6 +1,6 @@
 //! The server: every space of an installation and the components between them, in one process.
 
-mod admission;
+pub(crate) mod admission;
 mod clock;
 mod components;
 mod control_socket;

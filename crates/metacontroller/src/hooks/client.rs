@@ -9,13 +9,13 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use machinery::json::parse_strict;
 use parking_lot::Mutex;
+use runtime::proxies::Proxies;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
     cache::{Answers, CacheKey},
     config::Settings,
-    connect::Proxies,
     counters::HookMetrics,
     credentials::CredentialData,
     error::HookError,

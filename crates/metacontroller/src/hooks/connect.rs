@@ -14,16 +14,14 @@ use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::{
-    client::{
-        legacy::connect::{
-            Connected, Connection, HttpConnector,
-            dns::{GaiAddrs, GaiResolver, Name},
-            proxy::Tunnel,
-        },
-        proxy::matcher::Matcher,
+    client::legacy::connect::{
+        Connected, Connection, HttpConnector,
+        dns::{GaiAddrs, GaiResolver, Name},
+        proxy::Tunnel,
     },
     rt::TokioIo,
 };
+use runtime::proxies::{Proxies, credential};
 use tokio::{net::TcpStream, time::Instant};
 use tower::Service;
 
@@ -31,44 +29,12 @@ use super::counters::HookMetrics;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Decides which proxy a hook is reached through, as Go programs do from `HTTP_PROXY`, `HTTPS_PROXY` and
-/// `NO_PROXY`.
-#[derive(Clone, Debug, Default)]
-pub struct Proxies(Option<Arc<Matcher>>);
-
-impl Proxies {
-    /// Reads the values of the three variables; empty values mean nothing. A value that is not a URL is
-    /// ignored, as curl does.
-    pub fn new(http: &str, https: &str, none: &str) -> Self {
-        if http.is_empty() && https.is_empty() {
-            return Self(None);
-        }
-        let matcher = Matcher::builder().http(http.to_owned()).https(https.to_owned()).no(none.to_owned());
-        Self(Some(Arc::new(matcher.build())))
+/// Returns the credential for a plain HTTP request through a proxy. A tunnel has the credential in its own request.
+pub(super) fn authorization(proxies: &Proxies, target: &Uri) -> Option<HeaderValue> {
+    if target.scheme_str() != Some("http") {
+        return None;
     }
-
-    /// Returns whether a proxy is used for `target`.
-    pub fn serve(&self, target: &Uri) -> bool {
-        self.of(target).is_some()
-    }
-
-    /// Returns the proxy for `target` and its credential. Connections to this machine never use a proxy, as
-    /// in Go.
-    fn of(&self, target: &Uri) -> Option<(Uri, Option<HeaderValue>)> {
-        let host = target.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let here = host.eq_ignore_ascii_case("localhost")
-            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        let found = self.0.as_ref().filter(|_| !here)?.intercept(target)?;
-        Some((found.uri().clone(), found.basic_auth().cloned()))
-    }
-
-    /// Returns the credential for a plain HTTP request through a proxy.
-    pub(super) fn authorization(&self, target: &Uri) -> Option<HeaderValue> {
-        if target.scheme_str() != Some("http") {
-            return None;
-        }
-        self.of(target)?.1
-    }
+    credential(proxies.of(target)?)
 }
 
 /// A connection and the times at which its phases ended.
@@ -152,17 +118,18 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, target: Uri) -> Self::Future {
-        let (begun, proxy) = (Instant::now(), self.proxies.of(&target));
+        let (begun, proxy) = (Instant::now(), self.proxies.of(&target).cloned());
         let secure = target.scheme_str() == Some("https");
         let mut tcp = self.tcp.clone();
         Box::pin(async move {
             let io = match proxy {
                 None => tcp.call(target).await?,
-                Some((proxy, _)) if proxy.scheme_str() != Some("http") => {
+                Some(proxy) if proxy.scheme_str() != Some("http") => {
                     let scheme = proxy.scheme_str().unwrap_or_default();
                     return Err(format!("the proxy speaks {scheme}; only http is supported").into());
                 }
-                Some((proxy, credential)) if secure => {
+                Some(proxy) if secure => {
+                    let credential = credential(&proxy);
                     let tunnel = Tunnel::new(proxy, tcp);
                     let mut tunnel = match credential {
                         Some(credential) => tunnel.with_auth(credential),
@@ -171,7 +138,7 @@ impl Service<Uri> for Connector {
                     let io = tunnel.call(target).await?;
                     return Ok(Plain { io, proxied: false, begun, connected: Instant::now() });
                 }
-                Some((proxy, _)) => {
+                Some(proxy) => {
                     let io = tcp.call(proxy).await?;
                     return Ok(Plain { io, proxied: true, begun, connected: Instant::now() });
                 }
@@ -304,32 +271,12 @@ impl Write for HookStream {
 mod tests {
     use super::*;
 
-    /// MC-101: which hooks are reached through which proxy.
+    /// MC-101: a plain request through a proxy carries the proxy's credential; one through a tunnel does not.
     #[test]
-    fn mc_101_proxies_by_scheme_and_host() {
-        let proxies = Proxies::new(
-            "http://user:word@plain:3128",
-            "http://secure:3129",
-            "internal,.svc.local,10.0.0.0/8",
-        );
-        let of = |text: &str| {
-            let target: Uri = text.parse().unwrap();
-            proxies.of(&target).map(|(proxy, _)| proxy.host().unwrap_or_default().to_owned())
-        };
-        assert_eq!(of("http://hook.example/map").as_deref(), Some("plain"));
-        assert_eq!(of("https://hook.example/map").as_deref(), Some("secure"));
-        for direct in [
-            "http://internal/map",
-            "https://a.svc.local/map",
-            "http://10.1.2.3/map",
-            "http://localhost:8080/map",
-            "http://127.0.0.1/map",
-            "https://[::1]/map",
-        ] {
-            assert_eq!(of(direct), None, "{direct}");
-        }
-        let target: Uri = "http://hook.example/".parse().unwrap();
-        assert_eq!(proxies.authorization(&target).unwrap(), "Basic dXNlcjp3b3Jk");
-        assert!(Proxies::new("", "", "x").of(&target).is_none());
+    fn mc_101_credentials_go_with_plain_requests() {
+        let proxies = Proxies::new("http://user:word@plain:3128", "http://user:word@plain:3128", "internal");
+        let of = |text: &str| authorization(&proxies, &text.parse().unwrap());
+        assert_eq!(of("http://hook.example/").unwrap(), "Basic dXNlcjp3b3Jk");
+        assert!(of("https://hook.example/").is_none() && of("http://internal/").is_none());
     }
 }

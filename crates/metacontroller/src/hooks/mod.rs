@@ -13,7 +13,6 @@ mod transport;
 pub use cache::CacheKey;
 pub use client::{Call, HookClient};
 pub use config::{Endpoint, HookKind, Settings};
-pub use connect::Proxies;
 pub use counters::HookMetrics;
 pub use credentials::{CredentialData, Credentials, Reference};
 pub use error::HookError;

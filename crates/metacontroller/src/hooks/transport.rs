@@ -8,11 +8,14 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
-use runtime::tls::{ServerVerifier, identity, trusted};
+use runtime::{
+    proxies::Proxies,
+    tls::{ServerVerifier, identity, trusted},
+};
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use super::{
-    connect::{Connector, Proxies, TimedTls},
+    connect::{Connector, TimedTls, authorization},
     counters::HookMetrics,
     credentials::CredentialData,
     error::HookError,
@@ -90,7 +93,7 @@ impl Http {
         if let Some(etag) = etag {
             request = request.header(header::IF_NONE_MATCH, etag);
         }
-        if let Some(credential) = self.proxies.authorization(at) {
+        if let Some(credential) = authorization(&self.proxies, at) {
             request = request.header(header::PROXY_AUTHORIZATION, credential);
         }
         let request = request.body(Full::new(body)).map_err(|error| HookError::Connect(error.to_string()))?;

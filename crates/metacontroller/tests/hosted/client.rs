@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use kubestellar_metacontroller::{
-    Proxies,
-    hooks::{Call, CredentialData, HookClient, HookError, HookKind, Settings},
-};
+use kubestellar_metacontroller::hooks::{Call, CredentialData, HookClient, HookError, HookKind, Settings};
+use runtime::proxies::Proxies;
 use serde_json::{Value, json};
 use testkit::wait::until;
 use tokio::{

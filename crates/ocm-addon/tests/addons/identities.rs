@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runtime::rest::Rest;
+use runtime::rest::{Gvr, Removal, Rest};
 use serde_json::{Value, json};
 use space::Identity;
 
@@ -92,6 +92,88 @@ async fn ocm_a_85_a_custom_signer() {
     let secret = w.until_secret(1, AGENTS, "plain-example.com-signer-client-cert").await;
     let keys: Vec<&String> = secret["data"].as_object().expect("data").keys().collect();
     assert_eq!(keys, ["cluster-name", "tls.crt", "tls.key"]);
+    agent.end().await;
+    manager.end().await;
+    w.end().await;
+}
+
+/// OCM-167: the agent of an add-on gets tokens of a service account in the mailbox; a new one when the account is another;
+/// and a certificate again when the cluster's agent says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_167_an_identity_by_token() {
+    let w = World::start(1).await;
+    let manager = w.manager(|_| ());
+    let agent = w.agent_with(1, false, |config| config.addon_tokens = Some(3600));
+    let token = async || w.secret(1, AGENTS, SECRET).await?["data"].get("token").cloned();
+    until("a token", || async { token().await.is_some() }).await;
+    w.until_addon("c1", STATUS, "TokenRefreshed", "True", "AddonTokenRefreshed").await;
+    w.until_addon("c1", STATUS, "TokenInfrastructureReady", "True", "TokenInfrastructureReady").await;
+    let addon = w.addon("c1", STATUS).await.expect("it");
+    assert_eq!(addon["status"]["kubeClientDriver"], "token");
+    let user = &addon["status"]["registrations"][0]["subject"]["user"];
+    assert_eq!(user, "system:serviceaccount:c1:addon-status-agent");
+    let secret = w.secret(1, AGENTS, SECRET).await.expect("it");
+    let keys: Vec<&String> = secret["data"].as_object().expect("data").keys().collect();
+    assert_eq!(keys, ["cluster-name", "kubeconfig", "token"]);
+    assert!(w.requests("c1").await.is_empty(), "no certificate is asked for");
+
+    let (hub, first, accounts) = (w.hub(), token().await, gvr("serviceaccounts"));
+    let may = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+        "user": "system:serviceaccount:c1:addon-status-agent",
+        "resourceAttributes": {"verb": "create", "group": "control.kubestellar.io", "resource": "workstatuses", "namespace": "c1"}}});
+    let reviews = Gvr::new("authorization.k8s.io", "v1", "subjectaccessreviews");
+    until("its permissions", || async {
+        create(&hub, &reviews, "", may.clone()).await["status"]["allowed"] == true
+    })
+    .await;
+    hub.delete(&accounts, "c1", "addon-status-agent", &Removal::default()).await.expect("deleted");
+    until("a token of the new account", || async { token().await.is_some_and(|new| Some(new) != first) })
+        .await;
+    let right = "addon-status-token-role";
+    hub.delete(&gvr("rolebindings"), "c1", right, &Removal::default()).await.expect("deleted");
+    until("the right again", || async {
+        hub.find::<Value>(&gvr("rolebindings"), "c1", right).await.expect("an answer").is_some()
+    })
+    .await;
+
+    agent.end().await;
+    let agent = w.agent(1, false, vec![]);
+    until("a certificate", || async {
+        let secret = w.secret(1, AGENTS, SECRET).await.unwrap_or_default();
+        secret["data"].get("tls.crt").is_some() && secret["data"].get("token").is_none()
+    })
+    .await;
+    until("no account", || async {
+        hub.find::<Value>(&accounts, "c1", "addon-status-agent").await.expect("an answer").is_none()
+    })
+    .await;
+    until("nothing said about it", || async {
+        let addon = w.addon("c1", STATUS).await.expect("it");
+        condition(&addon, "TokenInfrastructureReady") == Value::Null
+    })
+    .await;
+    agent.end().await;
+    manager.end().await;
+    w.end().await;
+}
+
+/// OCM-167: a service account that somebody else made is not handed out to the cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_167_a_foreign_service_account_is_left_alone() {
+    let w = World::start(1).await;
+    let hub = w.hub();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "c1"}});
+    create(&hub, &gvr("namespaces"), "", namespace).await;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "addon-status-agent"}});
+    create(&hub, &gvr("serviceaccounts"), "c1", account).await;
+    let manager = w.manager(|_| ());
+    let agent = w.agent_with(1, false, |config| config.addon_tokens = Some(3600));
+    w.until_addon("c1", STATUS, "TokenInfrastructureReady", "False", "TokenInfrastructureApplyFailed").await;
+    let role: Option<Value> =
+        hub.find(&gvr("roles"), "c1", "addon-status-token-role").await.expect("an answer");
+    assert_eq!(role, None);
+    assert!(w.secret(1, AGENTS, SECRET).await.is_none());
     agent.end().await;
     manager.end().await;
     w.end().await;

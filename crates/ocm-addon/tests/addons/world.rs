@@ -123,10 +123,20 @@ impl World {
 
     /// Starts the registration agent of `c<space>` with its permissions there, optionally with a work agent.
     pub(crate) fn agent(&self, space: usize, works: bool, built_in: Vec<BuiltIn>) -> Agent {
+        self.agent_with(space, works, |config| config.built_in = built_in)
+    }
+
+    /// The same with other settings.
+    pub(crate) fn agent_with(
+        &self,
+        space: usize,
+        works: bool,
+        configure: impl FnOnce(&mut registration::Config),
+    ) -> Agent {
         let its = self.spaces[0].clone();
         let cluster = format!("c{space}");
         let fast = Duration::from_millis(500);
-        let config = registration::Config {
+        let mut config = registration::Config {
             cluster_name: Some(cluster.clone()),
             connect: Arc::new(move |credential| {
                 let client =
@@ -134,9 +144,9 @@ impl World {
                 Box::pin(async move { client })
             }),
             timers: registration::Timers { secret: fast, health: fast, ..registration::Timers::default() },
-            built_in,
             ..registration::Config::new(Endpoint::new(HUB, "CA"))
         };
+        configure(&mut config);
         let (connection, mut joined) = (config.connection.clone(), config.joined.subscribe());
         let stop = self.stop.child_token();
         let bootstrap =

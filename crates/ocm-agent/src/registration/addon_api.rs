@@ -63,17 +63,18 @@ impl Version {
         Source::all(resource).namespaced(cluster)
     }
 
-    /// Returns the status patch that says that identities for the hub come from signing requests.
-    pub(super) fn driver_by_requests(self, addon: &ManagedClusterAddOn) -> Value {
+    /// Returns the status patch with the registrations of the add-on, and how its agent identifies itself to the hub.
+    pub(super) fn registrations(self, addon: &ManagedClusterAddOn) -> Value {
+        let mut object = serde_json::to_value(addon).unwrap_or_default();
+        object["kind"] = KIND.into();
+        // A merge patch replaces a list as a whole.
         match self {
-            Self::Alpha => json!({"kubeClientDriver": "csr"}),
+            Self::Alpha => {
+                let status = &object["status"];
+                json!({"kubeClientDriver": status["kubeClientDriver"], "registrations": status["registrations"]})
+            }
             Self::Beta => {
-                let mut addon = addon.clone();
-                addon.status.get_or_insert_default().kube_client_driver = "csr".into();
-                let mut object = serde_json::to_value(&addon).unwrap_or_default();
-                object["kind"] = KIND.into();
                 conversion::convert(&mut object, "v1alpha1", "v1beta1");
-                // A merge patch replaces a list as a whole.
                 json!({"registrations": object["status"]["registrations"]})
             }
         }
@@ -189,10 +190,15 @@ mod tests {
             assert_eq!(have.registrations, want.registrations);
             assert_eq!(have.namespace, want.namespace);
         }
-        let patch = Version::Beta.driver_by_requests(&wanted);
+        let mut told = (*wanted).clone();
+        told.status.as_mut().unwrap().kube_client_driver = "csr".into();
+        let patch = Version::Beta.registrations(&told);
         assert_eq!(patch["registrations"][0]["kubeClient"]["driver"], "csr");
         assert_eq!(patch["registrations"][0]["kubeClient"]["subject"]["user"], "u");
         assert_eq!(patch["registrations"][1]["customSigner"]["signerName"], "example.com/x");
-        assert_eq!(Version::Alpha.driver_by_requests(&wanted), json!({"kubeClientDriver": "csr"}));
+        let patch = Version::Alpha.registrations(&told);
+        assert_eq!(patch["kubeClientDriver"], "csr");
+        assert_eq!(patch["registrations"][0], alpha["status"]["registrations"][0]);
+        assert_eq!(patch["registrations"][1]["signerName"], "example.com/x");
     }
 }

@@ -15,8 +15,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use rcgen::PublicKeyData as _;
-use runtime::{Source, Store, failure::message_of, informer, rest::Rest};
-use serde_json::json;
+use runtime::{
+    Source, Store,
+    failure::message_of,
+    informer,
+    rest::{Gvr, Rest},
+};
+use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -25,19 +30,17 @@ use super::{
     addon_api::{Member, Version},
     addon_report::report,
     addon_rules::WantedIdentity,
-    chance,
-    identity::{self, CERTIFICATE, Data, KEY},
+    addon_token, chance,
+    identity::{self, CERTIFICATE, Data, KEY, TOKEN},
+    pending::{MOST_REQUESTS, counted_requests},
     requests,
     secret::Kept,
 };
 use ocm_shared::{
+    addon::token_account,
     conditions::rotated,
-    csr::is_decided,
     request::{KeyPair, request},
 };
-
-/// Most undecided requests of an add-on in a cluster; with more, no new one is created (OCM-038).
-const MOST_REQUESTS: usize = 10;
 
 /// Maintains the identity.
 pub(super) struct Holder {
@@ -63,8 +66,10 @@ struct Memory {
     adopted: Option<ByteString>,
     /// A request failed, so another one must be created.
     failed: bool,
-    /// Time until the certificate may have to be renewed.
+    /// Time until the certificate or token may have to be renewed.
     due: Option<Duration>,
+    /// A token that could not be saved yet.
+    unsaved: Option<ByteString>,
 }
 
 impl Holder {
@@ -112,10 +117,73 @@ impl Holder {
     }
 
     async fn look(&self, memory: &mut Memory) -> Result<(), kube::Error> {
+        match self.of.tokens {
+            Some(seconds) => self.look_for_token(seconds, memory).await,
+            None => self.look_for_certificate(memory).await,
+        }
+    }
+
+    /// Keeps a token of the add-on's service account on the hub, once the hub has made that (OCM-167).
+    async fn look_for_token(&self, seconds: i64, memory: &mut Memory) -> Result<(), kube::Error> {
+        let cluster = self.agent.names.cluster.as_str();
+        let Some(addon) = self.addons.get(cluster, &self.addon) else { return Ok(()) };
+        memory.due = None;
+        let Some(account) = addon_token::account(&addon) else { return self.tell(memory).await };
+        let data = self.kept().read().await?;
+        let additional = self.of.additional(cluster, &self.agent.config.endpoint);
+        let now = self.agent.now();
+        memory.due = addon_token::good_for(data.get(TOKEN), account, now);
+        if memory.due.is_some() && identity::has(&data, &additional) {
+            return self.tell(memory).await;
+        }
+        let fresh =
+            memory.unsaved.take().filter(|token| addon_token::good_for(Some(token), account, now).is_some());
+        let token = match fresh {
+            Some(token) => token,
+            None => match self.new_token(seconds).await {
+                Ok(token) => token,
+                Err(error) => {
+                    memory.note = Some(addon_token::refreshed(Err(message_of(&error)), now));
+                    self.tell(memory).await?;
+                    return Err(error);
+                }
+            },
+        };
+        let new = addon_token::with_token(&data, additional, token.clone());
+        if let Err(error) = self.kept().save(&new).await {
+            memory.unsaved = Some(token);
+            return Err(error);
+        }
+        memory.due = addon_token::good_for(Some(&token), account, now);
+        memory.note = Some(addon_token::refreshed(Ok(&token), now));
+        self.tell(memory).await
+    }
+
+    async fn new_token(&self, seconds: i64) -> Result<ByteString, kube::Error> {
+        let accounts = Gvr::new("", "v1", "serviceaccounts").path(&self.agent.names.cluster);
+        let path = format!("{accounts}/{}/token", token_account(&self.addon));
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": [], "expirationSeconds": seconds}});
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
+        let answer: Value = self.hub.client().request(request).await?;
+        let token = answer.pointer("/status/token").and_then(Value::as_str).unwrap_or_default();
+        if token.is_empty() {
+            return Err(kube::Error::Service("the hub answered without a token".into()));
+        }
+        tracing::info!(
+            cluster = self.agent.names.cluster,
+            addon = self.addon,
+            "the hub issued a token for the add-on"
+        );
+        Ok(ByteString(token.as_bytes().to_vec()))
+    }
+
+    async fn look_for_certificate(&self, memory: &mut Memory) -> Result<(), kube::Error> {
         let data = self.kept().read().await?;
         let additional = self.of.additional(&self.agent.names.cluster, &self.agent.config.endpoint);
-        let (threshold, now) = (0.20 + chance() * 0.05, self.agent.now());
-        memory.due = identity::due(&data, 0.20 + chance() * 0.05, now);
+        let (threshold, now) = (identity::threshold(memory.pending.is_some(), chance()), self.agent.now());
+        memory.due = identity::due(&data, identity::threshold(false, chance()), now);
         let need = identity::need(&data, &self.of.subject(), &additional, threshold, now);
         self.adopt(&data, need != Some(identity::Need::Certificate), memory).await;
         if need.is_none() {
@@ -137,11 +205,12 @@ impl Holder {
         if !self.requests.is_synced() {
             return Ok(());
         }
-        let theirs = |csr: &CertificateSigningRequest| {
+        let theirs = |csr: &&CertificateSigningRequest| {
             let label = csr.metadata.labels.as_ref().and_then(|all| all.get(ADDON_NAME_LABEL));
-            label == Some(&self.addon) && !is_decided(csr)
+            label == Some(&self.addon)
         };
-        if self.requests.list().iter().filter(|csr| theirs(csr)).count() >= MOST_REQUESTS {
+        let requests = self.requests.list();
+        if counted_requests(requests.iter().map(AsRef::as_ref).filter(theirs), now) >= MOST_REQUESTS {
             let why = "Stop creating csr since there are too many csr created already on hub";
             memory.note = Some(rotated(Err(why.into()), self.agent.now()));
             return self.tell(memory).await;
@@ -254,6 +323,7 @@ impl Holder {
             return Ok(true);
         };
         let mut new = data.clone();
+        new.remove(TOKEN);
         new.extend(self.of.additional(&self.agent.names.cluster, &self.agent.config.endpoint));
         new.insert(CERTIFICATE.into(), certificate);
         new.insert(KEY.into(), ByteString(key.serialize_pem().into_bytes()));

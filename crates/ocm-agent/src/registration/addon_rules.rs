@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use apis::ocm::{ManagedClusterAddOn, addon::RegistrationConfig};
+use apis::ocm::{
+    ManagedClusterAddOn,
+    addon::{RegistrationConfig, RegistrationSubject},
+};
 use k8s_openapi::{
     ByteString, api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp,
 };
@@ -21,6 +24,8 @@ pub(super) struct WantedIdentity {
     pub(super) registration: RegistrationConfig,
     pub(super) namespace: String,
     pub(super) secret: String,
+    /// Lifetime in seconds of its tokens; `None` if it is a certificate.
+    pub(super) tokens: Option<i64>,
 }
 
 impl WantedIdentity {
@@ -50,15 +55,18 @@ impl WantedIdentity {
         let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
         let mut data = Data::from([(CLUSTER_NAME.to_owned(), bytes(cluster))]);
         if self.is_for_hub() {
-            data.insert(KUBECONFIG.into(), bytes(&endpoint.kubeconfig()));
+            let by_token = self.tokens.is_some();
+            let text = if by_token { endpoint.token_kubeconfig() } else { endpoint.kubeconfig() };
+            data.insert(KUBECONFIG.into(), bytes(&text));
         }
         data
     }
 }
 
-/// Returns the requested identities (OCM-115). One without a subject is left out, because it is not known
-/// yet; the identity for the hub has a default subject.
-pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<WantedIdentity> {
+/// Returns the requested identities (OCM-115). What a subject lacks is as OCM has it by default: a user, and the group
+/// of the add-on in the cluster, which only identities for the hub get. With `tokens`, their lifetime in seconds, those for the
+/// hub are the add-on's service account (OCM-167).
+pub(super) fn wanted(addon: &ManagedClusterAddOn, tokens: Option<i64>) -> Vec<WantedIdentity> {
     let name = addon.metadata.name.as_deref().unwrap_or_default();
     let cluster = addon.metadata.namespace.as_deref().unwrap_or_default();
     let Some(status) = &addon.status else { return Vec::new() };
@@ -67,25 +75,54 @@ pub(super) fn wanted(addon: &ManagedClusterAddOn) -> Vec<WantedIdentity> {
     status
         .registrations
         .iter()
-        .filter_map(|registration| {
+        .filter(|registration| !registration.signer_name.is_empty())
+        .map(|registration| {
             let mut registration = registration.clone();
             let for_hub = registration.signer_name == CLIENT_SIGNER;
-            if registration.subject.user.is_empty() {
-                if !for_hub {
-                    return None;
-                }
-                let group = names::cluster_group(cluster, name);
-                registration.subject.user = format!("{group}:agent:{name}");
-                registration.subject.groups = vec![group];
+            let tokens = tokens.filter(|_| for_hub);
+            let account = names::token_subject(cluster, name);
+            if tokens.is_some() {
+                registration.subject = account;
+            } else if for_hub && registration.subject == account {
+                // What an agent left that identified itself by token. No certificate is for a service account.
+                registration.subject = RegistrationSubject::default();
+            }
+            let (group, subject) = (names::cluster_group(cluster, name), &mut registration.subject);
+            if subject.user.is_empty() {
+                subject.user = format!("{group}:agent:{name}");
+            }
+            if for_hub && tokens.is_none() && subject.groups.is_empty() {
+                subject.groups = vec![group];
             }
             let secret = if for_hub {
                 format!("{name}-hub-kubeconfig")
             } else {
                 format!("{name}-{}-client-cert", registration.signer_name.replace('/', "-"))
             };
-            Some(WantedIdentity { registration, namespace: namespace.clone(), secret })
+            WantedIdentity { registration, namespace: namespace.clone(), secret, tokens }
         })
         .collect()
+}
+
+/// Returns the add-on with what this agent has to say in its status: how its agent identifies itself to the hub, and with
+/// tokens as whom. `None` if the status says so already, or if there is no identity for the hub.
+pub(super) fn with_driver(addon: &ManagedClusterAddOn, tokens: bool) -> Option<ManagedClusterAddOn> {
+    let (mut new, driver) = (addon.clone(), if tokens { "token" } else { "csr" });
+    let subject = names::token_subject(
+        addon.metadata.namespace.as_deref().unwrap_or_default(),
+        addon.metadata.name.as_deref().unwrap_or_default(),
+    );
+    let status = new.status.as_mut()?;
+    let mut changed = status.kube_client_driver != driver;
+    driver.clone_into(&mut status.kube_client_driver);
+    let mut for_hub =
+        status.registrations.iter_mut().filter(|one| one.signer_name == CLIENT_SIGNER).peekable();
+    for_hub.peek()?;
+    for registration in for_hub.filter(|_| tokens) {
+        changed |= registration.subject != subject;
+        registration.subject = subject.clone();
+    }
+    changed.then_some(new)
 }
 
 /// Returns whether the add-on's health is determined by the lease.
@@ -133,7 +170,6 @@ pub(super) fn health(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apis::ocm::addon::RegistrationSubject;
 
     fn addon(registrations: Vec<RegistrationConfig>) -> ManagedClusterAddOn {
         let mut addon = ManagedClusterAddOn::namespaced("c1", "a");
@@ -158,21 +194,56 @@ mod tests {
 
     #[test]
     fn ocm_114_the_subject_is_taken_verbatim() {
-        let all = wanted(&addon(vec![
-            registration(CLIENT_SIGNER, "anyone", &["u"]),
-            registration("example.com/signer", "x", &["u"]),
-        ]));
+        let all = wanted(
+            &addon(vec![
+                registration(CLIENT_SIGNER, "anyone", &["u"]),
+                registration("example.com/signer", "x", &["u"]),
+            ]),
+            None,
+        );
         assert_eq!(all[0].subject().common_name, "anyone");
         assert_eq!(all[0].subject().organizations, ["g1", "g2", "system:authenticated"]);
         assert!(all[0].subject().units.is_empty());
         assert_eq!(all[1].subject().units, ["u"]);
-        let default = wanted(&addon(vec![registration(CLIENT_SIGNER, "", &[])]));
+        let default = wanted(&addon(vec![registration(CLIENT_SIGNER, "", &[])]), None);
         assert_eq!(
             default[0].subject().common_name,
             "system:open-cluster-management:cluster:c1:addon:a:agent:a"
         );
         assert_eq!(default[0].subject().organizations, ["system:open-cluster-management:cluster:c1:addon:a"]);
-        assert!(wanted(&addon(vec![registration("example.com/signer", "", &[])])).is_empty());
+        let custom = wanted(&addon(vec![registration("example.com/signer", "", &["u"])]), None);
+        assert_eq!(custom[0].subject().common_name, default[0].subject().common_name);
+        assert!(custom[0].subject().organizations.is_empty());
+        assert_eq!(custom[0].subject().units, ["u"]);
+        assert!(wanted(&addon(vec![registration("", "x", &[])]), None).is_empty());
+    }
+
+    /// OCM-167: with tokens, whoever is named before is replaced by the service account; other signers stay.
+    #[test]
+    fn ocm_167_the_subject_of_a_token() {
+        let addon = addon(vec![
+            registration(CLIENT_SIGNER, "x", &[]),
+            registration("example.com/signer", "y", &["u"]),
+        ]);
+        let all = wanted(&addon, Some(600));
+        assert_eq!(all[0].subject().common_name, "system:serviceaccount:c1:a-agent");
+        assert!(all[0].subject().organizations.is_empty());
+        assert_eq!((all[0].tokens, all[1].tokens), (Some(600), None));
+        assert_eq!(all[1], wanted(&addon, None)[1]);
+        let kubeconfig = all[0].additional("c1", &Endpoint::new("https://hub:1", "CA"))[KUBECONFIG].clone();
+        let text = String::from_utf8(kubeconfig.0).unwrap();
+        assert!(text.contains(r#""tokenFile":"token""#) && !text.contains("client-certificate"), "{text}");
+        let told = with_driver(&addon, true).unwrap();
+        let status = told.status.as_ref().unwrap();
+        assert_eq!(status.kube_client_driver, "token");
+        assert_eq!(status.registrations[0].subject.user, "system:serviceaccount:c1:a-agent");
+        assert_eq!(status.registrations[1].subject.user, "y");
+        assert_eq!(with_driver(&told, true), None);
+        let back = with_driver(&told, false).unwrap();
+        assert_eq!(back.status.as_ref().unwrap().kube_client_driver, "csr");
+        assert_eq!(with_driver(&back, false), None);
+        let user = wanted(&back, None)[0].subject().common_name;
+        assert_eq!(user, "system:open-cluster-management:cluster:c1:addon:a:agent:a");
     }
 
     /// OCM-A-85 (names and keys).
@@ -180,7 +251,7 @@ mod tests {
     fn ocm_115_where_an_identity_is_kept() {
         let mut addon =
             addon(vec![registration(CLIENT_SIGNER, "x", &[]), registration("example.com/signer", "x", &[])]);
-        let all = wanted(&addon);
+        let all = wanted(&addon, None);
         assert_eq!(all[0].secret, "a-hub-kubeconfig");
         assert_eq!(all[1].secret, "a-example.com-signer-client-cert");
         assert_eq!(all[0].namespace, "open-cluster-management-agent-addon");
@@ -190,9 +261,9 @@ mod tests {
         assert_eq!(keys(&all[0]), ["cluster-name", "kubeconfig"]);
         assert_eq!(keys(&all[1]), ["cluster-name"]);
         addon.spec.install_namespace = "asked".into();
-        assert_eq!(wanted(&addon)[0].namespace, "asked");
+        assert_eq!(wanted(&addon, None)[0].namespace, "asked");
         addon.status.as_mut().unwrap().namespace = "told".into();
-        assert_eq!(wanted(&addon)[0].namespace, "told");
+        assert_eq!(wanted(&addon, None)[0].namespace, "told");
     }
 
     /// OCM-A-84: a change of any part makes another identity.
@@ -201,7 +272,7 @@ mod tests {
         let digest = |user: &str, namespace: &str, hosted: bool| {
             let mut addon = addon(vec![registration(CLIENT_SIGNER, user, &[])]);
             addon.status.as_mut().unwrap().namespace = namespace.into();
-            wanted(&addon)[0].digest(hosted)
+            wanted(&addon, None)[0].digest(hosted)
         };
         let first = digest("x", "n", false);
         assert_eq!(first, digest("x", "n", false));

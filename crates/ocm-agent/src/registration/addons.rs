@@ -45,7 +45,7 @@ use super::{
     addon_api::{Member, Version},
     addon_identity::Holder,
     addon_report::report,
-    addon_rules::{WantedIdentity, by_lease, health, wanted},
+    addon_rules::{WantedIdentity, by_lease, health, wanted, with_driver},
     managed_clusters,
 };
 use ocm_shared::{clock::FutureTimes, cluster::status};
@@ -86,6 +86,8 @@ struct IdentityKeeper {
     requests: Store<CertificateSigningRequest>,
     /// Incremented with every event about signing requests.
     news: watch::Sender<u64>,
+    /// Incremented with every event about add-ons.
+    told: watch::Sender<u64>,
     queue: Queue<String>,
 }
 
@@ -102,6 +104,7 @@ pub(super) async fn run(agent: Arc<Agent>, hub: Rest, stop: CancellationToken) {
         addons: Store::default(),
         requests: Store::default(),
         news: watch::Sender::new(0),
+        told: watch::Sender::new(0),
         queue: Queue::new(Duration::from_millis(20), Duration::from_secs(30)),
     });
     let cluster = keeper.agent.names.cluster.clone();
@@ -111,6 +114,7 @@ pub(super) async fn run(agent: Arc<Agent>, hub: Rest, stop: CancellationToken) {
         api.source(&cluster),
         keeper.addons.clone(),
         move |event: runtime::Event<Member>| {
+            me.told.send_modify(|n| *n = n.wrapping_add(1));
             if let Some(addon) = event.object() {
                 me.queue.add(addon.metadata.name.clone().unwrap_or_default());
             }
@@ -269,8 +273,10 @@ impl IdentityKeeper {
     ) -> Result<(), kube::Error> {
         let hosted = addon.and_then(|a| a.metadata.annotations.as_ref()?.get(ADDON_HOSTING_ANNOTATION));
         let hosted = hosted.is_some_and(|host| !host.is_empty());
-        let all: HashMap<[u8; 32], WantedIdentity> =
-            addon.map(wanted).unwrap_or_default().into_iter().map(|w| (w.digest(hosted), w)).collect();
+        let config = &self.agent.config;
+        let tokens = config.addon_tokens.filter(|_| !config.built_in.iter().any(|own| own.name() == name));
+        let all = addon.map(|addon| wanted(addon, tokens)).unwrap_or_default();
+        let all: HashMap<[u8; 32], WantedIdentity> = all.into_iter().map(|w| (w.digest(hosted), w)).collect();
         let gone: Vec<(String, [u8; 32])> = running
             .identities
             .keys()
@@ -286,10 +292,9 @@ impl IdentityKeeper {
             }
         }
         let Some(addon) = addon else { return Ok(()) };
-        let driver = addon.status.as_ref().map(|s| s.kube_client_driver.as_str()).unwrap_or_default();
-        if driver != "csr" && all.values().any(WantedIdentity::is_for_hub) {
+        if let Some(told) = with_driver(addon, tokens.is_some()) {
             let patch = json!({"metadata": {"uid": addon.metadata.uid, "resourceVersion": addon.metadata.resource_version},
-                "status": self.api.driver_by_requests(addon)});
+                "status": self.api.registrations(&told)});
             let members = self.api.members();
             self.hub.merge_status::<Value>(&members, &self.agent.names.cluster, name, &patch).await?;
         }
@@ -311,7 +316,8 @@ impl IdentityKeeper {
                 certified: certified.clone(),
                 changed: Box::new(move || me.queue.add(wake.clone())),
             };
-            let task = tokio::spawn(holder.keep(self.news.subscribe(), token.clone()));
+            let news = if of.tokens.is_some() { &self.told } else { &self.news };
+            let task = tokio::spawn(holder.keep(news.subscribe(), token.clone()));
             running.identities.insert(key, Kept { of, stop: token, task, certified });
         }
         Ok(())

@@ -9,7 +9,6 @@ use apis::{
 use k8s_openapi::{
     ByteString,
     api::{certificates::v1::CertificateSigningRequest, core::v1::Secret},
-    jiff::Timestamp,
 };
 use kube::Client;
 use rcgen::PublicKeyData as _;
@@ -30,15 +29,13 @@ use super::{
     Agent, Config, chance,
     identity::{self, CERTIFICATE, Data, KEY, Need},
     jitter, managed_clusters,
-    pending::{Pending, fresh},
+    pending::{MOST_REQUESTS, Pending, counted_requests, fresh},
     requests,
     secret::{Kept, write_files},
     waiting::Waiting,
 };
 use ocm_shared::conditions::rotated;
 
-/// Most requests of a cluster; with more, no new one is created until the hub has deleted some (OCM-038).
-const MOST_REQUESTS: usize = 10;
 /// Tries to write the condition about a certificate on the ManagedCluster.
 const NOTES: usize = 5;
 /// Shortest pause between two checks without an event.
@@ -242,8 +239,8 @@ impl Agent {
         self.write_files(&data);
         let additional = identity::additional(&self.names, &self.config.endpoint);
         let subject = self.names.subject();
-        let (threshold, now) = (0.20 + chance() * 0.05, self.now());
-        memory.due = identity::due(&data, 0.20 + chance() * 0.05, now);
+        let (threshold, now) = (identity::threshold(memory.pending.is_some(), chance()), self.now());
+        memory.due = identity::due(&data, identity::threshold(false, chance()), now);
         let need = identity::need(&data, &subject, &additional, threshold, now);
         let Some(need) = need else {
             memory.pending = None;
@@ -439,56 +436,6 @@ impl Agent {
     pub(super) fn write_files(&self, data: &Data) {
         if let Some(directory) = &self.config.directory {
             write_files(directory, data);
-        }
-    }
-}
-
-/// Returns how many requests count against a new one (OCM-038): failed and pending ones, and those of the
-/// last minute. So an agent with short-lived certificates, which has many finished requests, is not blocked.
-fn counted_requests<'a>(all: impl Iterator<Item = &'a CertificateSigningRequest>, now: Timestamp) -> usize {
-    let counts = |csr: &&CertificateSigningRequest| {
-        let issued = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
-        let made = csr.metadata.creation_timestamp.as_ref();
-        // One that was made in the far future was made by a clock that was ahead; it must not count until then.
-        let recent = made.is_none_or(|made| (-3600..60).contains(&now.duration_since(made.0).as_secs()));
-        recent || issued.is_none_or(|certificate| certificate.0.is_empty())
-    };
-    all.filter(counts).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// OCM-038: issued certificates do not count, unless all are new.
-    #[test]
-    fn ocm_038_what_counts_as_a_flood() {
-        let csr = |made: i64, certificate: Option<&str>| -> CertificateSigningRequest {
-            let created = Timestamp::from_second(made).unwrap().to_string();
-            let certificate = certificate.map(|text| ByteString(text.as_bytes().to_vec()));
-            serde_json::from_value(json!({"metadata": {"name": "x", "creationTimestamp": created},
-                "spec": {"signerName": "s", "request": "", "usages": []}, "status": {"certificate": certificate}}))
-            .unwrap()
-        };
-        let now = Timestamp::from_second(10_000).unwrap();
-        for (made, certificate, counts) in [
-            (9_000, Some("issued"), false),
-            (9_000, Some(""), true),
-            (9_000, None, true),
-            (9_990, Some("issued"), true),
-            (9_990, None, true),
-            // A clock that is slow.
-            (11_000, Some("issued"), true),
-            // A clock that was ahead.
-            (99_000, Some("issued"), false),
-            (99_000, None, true),
-        ] {
-            let one = csr(made, certificate);
-            assert_eq!(
-                counted_requests([&one].into_iter(), now),
-                usize::from(counts),
-                "{made} {certificate:?}"
-            );
         }
     }
 }

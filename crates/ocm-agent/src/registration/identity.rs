@@ -7,7 +7,7 @@ use k8s_openapi::{ByteString, jiff::Timestamp};
 use kube::config::{Cluster, Kubeconfig};
 use machinery::names::dns1123_label;
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use ocm_shared::rbac::{MANAGED_CLUSTERS_GROUP, SUBJECT_PREFIX};
@@ -22,6 +22,8 @@ pub const KUBECONFIG: &str = "kubeconfig";
 pub const CERTIFICATE: &str = "tls.crt";
 /// Its key, PEM.
 pub const KEY: &str = "tls.key";
+/// Key of the token of an add-on in the Secret.
+pub const TOKEN: &str = "token";
 
 /// Content of a Secret.
 pub type Data = BTreeMap<String, ByteString>;
@@ -153,6 +155,15 @@ impl Endpoint {
 
     /// Returns the kubeconfig for the Secret; certificate and key are files beside it.
     pub fn kubeconfig(&self) -> String {
+        self.kubeconfig_of(&json!({"client-certificate": CERTIFICATE, "client-key": KEY}))
+    }
+
+    /// Returns the same with a token, which is a file beside it.
+    pub fn token_kubeconfig(&self) -> String {
+        self.kubeconfig_of(&json!({"tokenFile": TOKEN}))
+    }
+
+    fn kubeconfig_of(&self, user: &Value) -> String {
         let mut cluster = json!({"server": self.server(), "insecure-skip-tls-verify": false});
         for (key, value) in [
             ("certificate-authority", &self.cluster.certificate_authority),
@@ -168,7 +179,7 @@ impl Endpoint {
             "clusters": [{"name": self.name, "cluster": cluster}],
             "contexts": [{"name": "default-context",
                 "context": {"cluster": self.name, "user": "default-auth", "namespace": "configuration"}}],
-            "users": [{"name": "default-auth", "user": {"client-certificate": CERTIFICATE, "client-key": KEY}}]})
+            "users": [{"name": "default-auth", "user": user}]})
         .to_string()
     }
 }
@@ -233,7 +244,7 @@ fn is_same_kubeconfig(a: &ByteString, b: &ByteString) -> bool {
         let context = config.contexts.iter().find(|c| Some(&c.name) == config.current_context.as_ref())?;
         let user = context.context.as_ref()?.user.clone()?;
         let auth = config.auth_infos.iter().find(|a| a.name == user)?.auth_info.as_ref()?;
-        let files = (auth.client_certificate.clone(), auth.client_key.clone());
+        let files = (auth.client_certificate.clone(), auth.client_key.clone(), auth.token_file.clone());
         Some((Endpoint::of(&config)?, files))
     };
     match (parts(a), parts(b)) {
@@ -313,8 +324,23 @@ pub enum Need {
     Rotation,
 }
 
-/// Returns whether a new certificate is needed. `threshold` is the part of the certificate's lifetime that
-/// must be left, drawn for each check from [0.20, 0.25).
+/// Returns whether the Secret has this content besides the credential itself.
+pub fn has(data: &Data, additional: &Data) -> bool {
+    additional.iter().all(|(key, value)| {
+        data.get(key)
+            .is_some_and(|kept| kept == value || key == KUBECONFIG && is_same_kubeconfig(kept, value))
+    })
+}
+
+/// Returns the part of a certificate's lifetime that must be left, for one check: drawn from [0.20, 0.25) by `chance`, a number
+/// from [0, 1). While a request is pending it is the greatest, so that what led to the request still holds: a request that is
+/// given up would be approved in vain, and another one asked for.
+pub fn threshold(pending: bool, chance: f64) -> f64 {
+    if pending { 0.25 } else { 0.20 + chance * 0.05 }
+}
+
+/// Returns whether a new certificate is needed. `threshold` is the part of the certificate's lifetime that must be left
+/// ([`threshold`]).
 pub fn need(
     data: &Data,
     wanted: &Subject,
@@ -329,11 +355,7 @@ pub fn need(
     else {
         return Some(Need::Certificate);
     };
-    let is_kept = |key: &str, value: &ByteString| {
-        data.get(key)
-            .is_some_and(|kept| kept == value || key == KUBECONFIG && is_same_kubeconfig(kept, value))
-    };
-    if additional.iter().any(|(key, value)| !is_kept(key, value)) {
+    if !has(data, additional) {
         return Some(Need::Additional);
     }
     let left = facts.not_after.duration_since(now).as_secs_f64();
@@ -392,6 +414,17 @@ pub(crate) mod tests {
 
     fn c1() -> (Names, Endpoint) {
         (Names { cluster: "c1".into(), agent: "a".into() }, Endpoint::new("https://hub:1", "CA"))
+    }
+
+    /// OCM-037: a rotation that was found due stays due until the new certificate is there, whatever is drawn.
+    #[test]
+    fn ocm_037_a_pending_rotation_stays_due() {
+        let (names, endpoint) = c1();
+        let data = whole(&names, &endpoint, 0, 1000);
+        let need = |second, threshold| need(&data, &names.subject(), &Data::new(), threshold, at(second));
+        assert_eq!(need(770, threshold(false, 0.0)), None);
+        assert_eq!(need(770, threshold(false, 0.9)), Some(Need::Rotation));
+        assert_eq!(need(771, threshold(true, 0.0)), Some(Need::Rotation));
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod addon_api;
 mod addon_identity;
 mod addon_report;
 mod addon_rules;
+mod addon_token;
 mod addons;
 mod built_in;
 mod connection;
@@ -119,6 +120,8 @@ pub struct Config {
     pub annotations: BTreeMap<String, String>,
     /// Most claims besides the reserved ones (`--max-custom-cluster-claims`).
     pub max_custom_claims: usize,
+    /// Whether ClusterProperties are reported like claims (gate ClusterProperty).
+    pub cluster_properties: bool,
     /// Claims with these suffixes are reserved (`--reserved-cluster-claim-suffixes`).
     pub reserved_claim_suffixes: Vec<String>,
     /// Requested lifetime of certificates (`--client-cert-expiration-seconds`); `None` leaves it to the
@@ -143,6 +146,10 @@ pub struct Config {
     pub accepted: watch::Sender<bool>,
     /// Set to true once the cluster has been reported as available, or is denied.
     pub ready: watch::Sender<bool>,
+    /// Lifetime in seconds of the tokens by which agents of add-ons identify themselves to the hub
+    /// (`--addon-kubeclient-registration-auth token`; OCM-167). `None` for certificates, which those in this process always
+    /// have.
+    pub addon_tokens: Option<i64>,
     /// Add-ons whose agents run in this process.
     pub built_in: Vec<BuiltIn>,
 }
@@ -159,6 +166,7 @@ impl Config {
             external_urls: Vec::new(),
             annotations: BTreeMap::new(),
             max_custom_claims: 20,
+            cluster_properties: false,
             reserved_claim_suffixes: Vec::new(),
             certificate_seconds: None,
             namespace: OCM_AGENT_NAMESPACE.into(),
@@ -170,6 +178,7 @@ impl Config {
             joined: watch::Sender::new(false),
             accepted: watch::Sender::new(false),
             ready: watch::Sender::new(false),
+            addon_tokens: None,
             built_in: Vec::new(),
         }
     }

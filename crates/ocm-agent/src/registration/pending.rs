@@ -1,7 +1,7 @@
 //! A pending signing request (OCM-036). Pure.
 
 use apis::constants::CLUSTER_NAME_LABEL;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::{api::certificates::v1::CertificateSigningRequest, jiff::Timestamp};
 use rcgen::PublicKeyData as _;
 use serde_json::{Value, json};
 
@@ -10,6 +10,10 @@ use ocm_shared::{
     csr::{self, CLIENT_SIGNER},
     request::{KeyPair, public_key, request},
 };
+
+/// Most requests of a cluster, and of each add-on in it; with more, no new one is created until the hub has deleted some
+/// (OCM-038).
+pub(super) const MOST_REQUESTS: usize = 10;
 
 /// The request and its key.
 pub(super) struct Pending {
@@ -63,6 +67,22 @@ pub(super) fn fresh(names: &Names) -> Result<(KeyPair, Value), kube::Error> {
     Ok((key, body))
 }
 
+/// Returns how many requests count against a new one (OCM-038): failed and pending ones, and those of the
+/// last minute. So an agent with short-lived certificates, which has many finished requests, is not blocked.
+pub(super) fn counted_requests<'a>(
+    all: impl Iterator<Item = &'a CertificateSigningRequest>,
+    now: Timestamp,
+) -> usize {
+    let counts = |csr: &&CertificateSigningRequest| {
+        let issued = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
+        let made = csr.metadata.creation_timestamp.as_ref();
+        // One that was made in the far future was made by a clock that was ahead; it must not count until then.
+        let recent = made.is_none_or(|made| (-3600..60).contains(&now.duration_since(made.0).as_secs()));
+        recent || issued.is_none_or(|certificate| certificate.0.is_empty())
+    };
+    all.filter(counts).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +126,37 @@ mod tests {
         }
         let broken = Data::from([(KEY.to_owned(), ByteString(b"no key".to_vec()))]);
         assert!(Pending::recalled(&broken, &none, &one.subject(), [&mine].into_iter()).is_none());
+    }
+
+    /// OCM-038: issued certificates do not count, unless all are new.
+    #[test]
+    fn ocm_038_what_counts_as_a_flood() {
+        let csr = |made: i64, certificate: Option<&str>| -> CertificateSigningRequest {
+            let created = Timestamp::from_second(made).unwrap().to_string();
+            let certificate = certificate.map(|text| ByteString(text.as_bytes().to_vec()));
+            serde_json::from_value(json!({"metadata": {"name": "x", "creationTimestamp": created},
+                "spec": {"signerName": "s", "request": "", "usages": []}, "status": {"certificate": certificate}}))
+            .unwrap()
+        };
+        let now = Timestamp::from_second(10_000).unwrap();
+        for (made, certificate, counts) in [
+            (9_000, Some("issued"), false),
+            (9_000, Some(""), true),
+            (9_000, None, true),
+            (9_990, Some("issued"), true),
+            (9_990, None, true),
+            // A clock that is slow.
+            (11_000, Some("issued"), true),
+            // A clock that was ahead.
+            (99_000, Some("issued"), false),
+            (99_000, None, true),
+        ] {
+            let one = csr(made, certificate);
+            assert_eq!(
+                counted_requests([&one].into_iter(), now),
+                usize::from(counts),
+                "{made} {certificate:?}"
+            );
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use apis::ocm::{ClusterClaim, cluster::ManagedClusterClaim};
+use apis::ocm::{ClusterClaim, ClusterProperty, cluster::ManagedClusterClaim};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 use machinery::quantity;
 
@@ -54,21 +54,25 @@ pub fn same(a: &Resources, b: &Resources) -> bool {
         && a.iter().all(|(name, text)| b.get(name).is_some_and(|other| read(other) == read(text)))
 }
 
-/// Returns the claims to report: reserved ones first, then at most `most` others, each sorted by name. The
-/// flag tells whether some were left out.
+/// Returns the claims to report: reserved ones first, then at most `most` others, each sorted by name. A property
+/// counts as a claim, and wins over the claim of its name. The flag tells whether some were left out.
 pub fn claims<'a>(
     claims: impl Iterator<Item = &'a ClusterClaim>,
+    properties: impl Iterator<Item = &'a ClusterProperty>,
     suffixes: &[String],
     most: usize,
 ) -> (Vec<ManagedClusterClaim>, bool) {
     let (mut reserved, mut custom) = (BTreeMap::new(), BTreeMap::new());
-    for claim in claims {
-        let local = claim.metadata.labels.iter().flatten().any(|(key, _)| key == SPOKE_ONLY);
-        let Some(name) = claim.metadata.name.clone().filter(|_| !local) else { continue };
+    let claims = claims.map(|claim| (&claim.metadata, &claim.spec.value));
+    for (metadata, value) in
+        claims.chain(properties.map(|property| (&property.metadata, &property.spec.value)))
+    {
+        let local = metadata.labels.iter().flatten().any(|(key, _)| key == SPOKE_ONLY);
+        let Some(name) = metadata.name.clone().filter(|_| !local) else { continue };
         let special = RESERVED.contains(&name.as_str())
             || suffixes.iter().any(|suffix| !suffix.is_empty() && name.ends_with(suffix.as_str()));
         let list = if special { &mut reserved } else { &mut custom };
-        list.insert(name, claim.spec.value.clone());
+        list.insert(name, value.clone());
     }
     let cut = custom.len() > most;
     let all = reserved.into_iter().chain(custom.into_iter().take(most));
@@ -113,15 +117,26 @@ mod tests {
         all.push(claim("id.k8s.io", None));
         all.push(claim("zone.example.com", None));
         all.push(claim("a-local", Some(SPOKE_ONLY)));
-        let (list, cut) = claims(all.iter(), &[], 20);
+        let (list, cut) = claims(all.iter(), [].iter(), &[], 20);
         assert!(cut);
         assert_eq!(
             (list.len(), list[0].name.as_str(), list[0].value.as_str()),
             (21, "id.k8s.io", "ID.K8S.IO")
         );
         assert_eq!((list[1].name.as_str(), list[20].name.as_str()), ("custom-00", "custom-19"));
-        let (list, _) = claims(all.iter(), &[".example.com".into()], 20);
+        let (list, _) = claims(all.iter(), [].iter(), &[".example.com".into()], 20);
         assert_eq!(list[1].name, "zone.example.com");
-        assert!(!claims(all[..3].iter(), &[], 20).1);
+        assert!(!claims(all[..3].iter(), [].iter(), &[], 20).1);
+        let property = |name: &str| {
+            let mut property = ClusterProperty::named(name);
+            property.spec.value = "property".into();
+            property
+        };
+        let more = [property("custom-07"), property("a-property"), property("id.k8s.io")];
+        let (list, _) = claims(all.iter(), more.iter(), &[], 20);
+        let value = |name: &str| list.iter().find(|one| one.name == name).map(|one| one.value.as_str());
+        assert_eq!(list.len(), 21);
+        assert_eq!([value("id.k8s.io"), value("a-property"), value("custom-07")], [Some("property"); 3]);
+        assert_eq!(value("custom-08"), Some("CUSTOM-08"));
     }
 }

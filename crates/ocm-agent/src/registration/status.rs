@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use apis::ocm::{
-    ClusterClaim, ManagedCluster,
+    ClusterClaim, ClusterProperty, ManagedCluster,
     cluster::{CONDITION_AVAILABLE, CONDITION_CLOCK, CONDITION_HUB_ACCEPTED, CONDITION_JOINED},
 };
 use k8s_openapi::{
@@ -37,6 +37,8 @@ use ocm_shared::{
 struct Own {
     nodes: Store<Node>,
     claims: Store<ClusterClaim>,
+    /// Followed only with the gate ClusterProperty.
+    properties: Store<ClusterProperty>,
 }
 
 /// The result of a pass.
@@ -72,9 +74,12 @@ impl Agent {
         });
         let token = tasks.token().clone();
         tasks.spawn_endless("lease", self.clone().renew(hub.clone(), beaten, token));
-        let own = Own { nodes: Store::default(), claims: Store::default() };
+        let own = Own { nodes: Store::default(), claims: Store::default(), properties: Store::default() };
         self.follow(&mut tasks, Source::of::<Node>(), &own.nodes);
         self.follow(&mut tasks, Source::of::<ClusterClaim>(), &own.claims);
+        if self.config.cluster_properties {
+            self.follow(&mut tasks, Source::of::<ClusterProperty>(), &own.properties);
+        }
         let token = tasks.token().clone();
         tasks.spawn_endless("add-ons", super::addons::run(self.clone(), hub.clone(), token));
         let (me, to, token) = (self.clone(), hub, tasks.token().clone());
@@ -219,10 +224,12 @@ impl Agent {
                 patch["allocatable"] = new;
             }
         }
-        if own.claims.is_synced() && status(cluster, CONDITION_JOINED) == Some("True") {
-            let claims = own.claims.list();
+        let known = own.claims.is_synced() && (own.properties.is_synced() || !self.config.cluster_properties);
+        if known && status(cluster, CONDITION_JOINED) == Some("True") {
+            let (claims, properties) = (own.claims.list(), own.properties.list());
             let (list, cut) = facts::claims(
                 claims.iter().map(AsRef::as_ref),
+                properties.iter().map(AsRef::as_ref),
                 &self.config.reserved_claim_suffixes,
                 self.config.max_custom_claims,
             );

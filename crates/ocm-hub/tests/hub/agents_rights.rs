@@ -318,16 +318,24 @@ async fn ocm_059_deletion_takes_rights_away() {
     .await;
     let agent = w.acting(0, &Subject::klusterlet(OWN, "x"));
     refused("a cluster", agent.get::<Value>(&clusters(), "", OWN).await);
-    // A controller that had not seen the deletion yet.
-    create(&hub, &works(), OWN, work("late")).await.expect("a work");
+    // A controller that had not seen the deletion yet. The cluster's agent holds the work until its objects are gone.
+    let mut late = work("late");
+    late["metadata"]["finalizers"] = json!(["example.com/agent"]);
+    create(&hub, &works(), OWN, late).await.expect("a work");
     let release = json!({"metadata": {"finalizers": null}});
     hub.merge::<Value>(&clusters(), "", OWN, &release).await.expect("released");
     until("the cluster's end", || async {
         hub.find::<Value>(&clusters(), "", OWN).await.expect("an answer").is_none()
     })
     .await;
+    // The hub saw the end, whatever removed the finalizers, and removes what came late.
+    until("the end of the late work to begin", || async {
+        let late: Value = hub.get(&works(), OWN, "late").await.expect("held");
+        late["metadata"]["deletionTimestamp"].is_string()
+    })
+    .await;
     agent.list::<Value>(&works(), OWN, "").await.expect("its works, as long as there are any");
-    delete(&hub, &works(), OWN, "late").await.expect("deleted");
+    hub.merge::<Value>(&works(), OWN, "late", &release).await.expect("released");
     for plural in ["roles", "rolebindings", "clusterroles", "clusterrolebindings"] {
         let label = "open-cluster-management.io/cluster-name=cluster1";
         until(plural, || async {

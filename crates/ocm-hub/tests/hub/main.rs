@@ -9,6 +9,7 @@ mod lasting;
 mod leaving;
 mod mailboxes;
 mod many;
+mod profiles;
 mod requests;
 mod rights;
 mod rotation;

@@ -1,9 +1,9 @@
 //! The permissions of credentials.
 
 use runtime::rest::{Gvr, Rest};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::world::{ACCEPTED, AVAILABLE, World, condition, create, gvr, trusting};
+use crate::world::{ACCEPTED, AVAILABLE, RIGHTS, World, condition, create, gvr, trusting, until};
 
 /// OCM-003, OCM-018, OCM-020, OCM-A-35: what the credentials of an agent and of clients that want to join
 /// must not allow: any verb in another namespace, and anything that would let them accept themselves.
@@ -108,5 +108,50 @@ async fn ocm_042_a_reserved_name_gets_no_rights() {
     ] {
         assert!(!w.exists(plural, "", name).await, "{plural}");
     }
+    w.end().await;
+}
+
+/// OCM-166: mailbox, roles and bindings have the labels of `--labels`, also those that an earlier hub made without,
+/// and what a denied cluster keeps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ocm_166_what_the_hub_makes_for_clusters_is_labelled() {
+    let w = World::start(|config| {
+        trusting(config);
+        let labels = [("team", "reef"), ("open-cluster-management.io/cluster-name", "other")];
+        config.labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    })
+    .await;
+    let hub = w.hub();
+    // As a hub without labels left it.
+    let mailbox = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "c1", "labels": {"open-cluster-management.io/cluster-name": "c1"}}});
+    create(&hub, &gvr("namespaces"), "", mailbox).await.expect("a mailbox");
+    let role = ocm_shared::rbac::on_hub("c1").remove(0);
+    create(&hub, &gvr("clusterroles"), "", role).await.expect("a role");
+    let agent = w.agent(1, "c1", |_| ());
+    w.until_condition("c1", AVAILABLE, "True").await;
+    let labels = async |(plural, namespace, name): (&str, &str, &str)| {
+        let found: Value = hub.get(&gvr(plural), namespace, name).await.expect(name);
+        found["metadata"]["labels"].clone()
+    };
+    for place in RIGHTS.into_iter().chain([("namespaces", "", "c1")]) {
+        let found = labels(place).await;
+        assert_eq!(found["team"], "reef", "{place:?}");
+        let shared =
+            place.2.ends_with("managedcluster:work") || place.2.ends_with("managedcluster:registration");
+        assert_eq!(
+            found["open-cluster-management.io/cluster-name"],
+            if shared { "" } else { "c1" },
+            "{place:?}"
+        );
+    }
+    w.accept("c1", false).await;
+    until("the reduced role", || async {
+        let role: Value = hub.get(&gvr("clusterroles"), "", RIGHTS[0].2).await.expect("it stays");
+        role["rules"].as_array().is_some_and(|rules| rules.len() == 1)
+    })
+    .await;
+    assert_eq!(labels(RIGHTS[0]).await["team"], "reef");
+    agent.end().await;
     w.end().await;
 }

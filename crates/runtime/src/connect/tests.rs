@@ -269,6 +269,88 @@ async fn ocm_071_a_proxy_is_asked_for_a_tunnel() {
     assert!(ask(other).await.unwrap_err().contains("socks5"));
 }
 
+/// Answers CONNECT requests by tunnels to where they ask, until `count` were made. Returns the hosts.
+async fn tunnel_to(stream: impl AsyncRead + AsyncWrite + Unpin) -> String {
+    let mut stream = stream;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    let target = head.split(' ').nth(1).unwrap().to_owned();
+    let mut there = tokio::net::TcpStream::connect(&target).await.unwrap();
+    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut stream, &mut there).await;
+    target
+}
+
+/// OCM-071: a proxy that speaks HTTPS is verified like the server.
+#[tokio::test]
+async fn ocm_071_a_proxy_may_speak_https() {
+    let (own, key, _) = self_signed(|_| ());
+    let server = Echo::start(Some(serving(&own, &key))).await;
+    let (proxys, proxy_key, _) = self_signed(|_| ());
+    let acceptor = TlsAcceptor::from(Arc::new(serving(&proxys, &proxy_key)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let proxying = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            if let Ok(stream) = acceptor.accept(stream).await {
+                return tunnel_to(stream).await;
+            }
+        }
+    });
+    let through = |roots: &[&CertificateDer<'static>]| {
+        let roots = roots.iter().map(|root| root.to_vec()).collect();
+        with(config(&format!("https://{}", server.address), None), |it| {
+            it.root_cert = Some(roots);
+            it.proxy_url = Some(format!("https://{proxy}").parse().unwrap());
+        })
+    };
+    let refused = ask(through(&[&own])).await.unwrap_err();
+    assert!(refused.contains("certificate signed by unknown authority"), "{refused}");
+    assert!(ask(through(&[&own, &proxys])).await.unwrap().contains("GET /version"));
+    assert_eq!(proxying.await.unwrap(), server.address.to_string());
+}
+
+/// OCM-071: the proxy of the environment is used unless NO_PROXY covers the server; the one of a kubeconfig always.
+#[tokio::test]
+async fn ocm_071_exceptions_are_for_the_proxy_of_the_environment() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = format!("http://{}", listener.local_addr().unwrap());
+    let proxying = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            asked.push(String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned());
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        }
+        asked
+    });
+    let environment = |none: &str| Proxies::new("", &proxy, none);
+    let ask = |url: &str, own: Option<&str>, environment: Proxies| {
+        let config = with(config(url, None), |it| it.proxy_url = own.map(|own| own.parse().unwrap()));
+        async move {
+            let client = connected(&config, &environment, Reach::Everywhere).unwrap();
+            let request = Request::get("/version").body(Vec::new()).unwrap();
+            client.request::<String>(request).await.map_err(|error| error.to_string())
+        }
+    };
+    // What `kube` found in the environment, for a server that is covered: the name cannot be resolved.
+    let direct = ask("https://hub.invalid:6443", Some(&proxy), environment(".invalid")).await.unwrap_err();
+    assert!(!direct.contains("tls"), "{direct}");
+    // For one that is not, and whose proxy `kube` did not find.
+    let _ = ask("https://hub.invalid:6443", None, environment("other")).await;
+    // A kubeconfig's own proxy, for a server that is covered.
+    let _ = ask("https://hub.invalid:1", Some(&format!("{proxy}/own")), environment("*")).await;
+    assert_eq!(proxying.await.unwrap(), ["hub.invalid:6443", "hub.invalid:1"]);
+}
+
 /// SP-038: a client with a bound refuses addresses and names beyond it, also that of a proxy, and says so.
 #[tokio::test]
 async fn sp_038_a_client_stays_within_its_reach() {

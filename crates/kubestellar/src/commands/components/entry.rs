@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// A usable bootstrap kubeconfig.
 pub(super) struct Entry {
-    /// The contents of the file.
+    /// The contents of the file, and of the files that it names.
     text: String,
     pub(super) endpoint: Endpoint,
     pub(super) bootstrap: kube::Client,
@@ -22,7 +22,7 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) async fn read(file: &Path) -> Result<Self, Failure> {
         let what = || format!("using the bootstrap kubeconfig {}", file.display());
-        let text = tokio::fs::read_to_string(file).await.or_fail(what())?;
+        let text = contents(file).await.or_fail(what())?;
         let kubeconfig = Kubeconfig::read_from(file).or_fail(what())?;
         let endpoint = Endpoint::of(&kubeconfig)
             .ok_or_else(|| Failure::new(Exit::Failed, what(), "its current context names no cluster"))?;
@@ -36,7 +36,7 @@ impl Entry {
         let mut known = self.text.clone();
         loop {
             tokio::time::sleep(LOOK).await;
-            let Ok(text) = tokio::fs::read_to_string(file).await else { continue };
+            let Ok(text) = contents(file).await else { continue };
             if text == known {
                 continue;
             }
@@ -50,5 +50,47 @@ impl Entry {
             }
             known = text;
         }
+    }
+}
+
+/// Returns the contents of a kubeconfig and of the certificates and keys beside it, which change together with it or alone.
+/// A token file is left out: the client reads it again by itself.
+async fn contents(file: &Path) -> std::io::Result<String> {
+    let mut all = tokio::fs::read_to_string(file).await?;
+    let Ok(kubeconfig) = Kubeconfig::read_from(file) else { return Ok(all) };
+    let clusters = kubeconfig.clusters.into_iter().filter_map(|named| named.cluster?.certificate_authority);
+    let users = kubeconfig.auth_infos.into_iter().filter_map(|named| named.auth_info);
+    let users = users.flat_map(|user| [user.client_certificate, user.client_key]).flatten();
+    for beside in clusters.chain(users) {
+        // A file that is missing is reported where it is used.
+        all.push('\0');
+        all.push_str(&tokio::fs::read_to_string(&beside).await.unwrap_or_default());
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OCM-A-14: certificates and keys beside the kubeconfig count as parts of it.
+    #[tokio::test]
+    async fn ocm_a_14_files_beside_the_kubeconfig_belong_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kubeconfig");
+        let text = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "https://hub:1", "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "u", "user": {"client-certificate": "tls.crt", "client-key": "tls.key", "tokenFile": "token"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]}"#;
+        std::fs::write(&file, text).unwrap();
+        let mut seen = vec![contents(&file).await.unwrap()];
+        for name in ["ca.crt", "tls.crt", "tls.key"] {
+            std::fs::write(dir.path().join(name), format!("new {name}")).unwrap();
+            let now = contents(&file).await.unwrap();
+            assert!(!seen.contains(&now), "{name}");
+            seen.push(now);
+        }
+        std::fs::write(dir.path().join("token"), "new").unwrap();
+        assert_eq!(contents(&file).await.unwrap(), seen[3]);
     }
 }

@@ -15,7 +15,7 @@ use runtime::limiter::{Limiter, Rate};
 use super::election::pod_namespace;
 use super::goflags::boolean;
 use super::process::{Door, Process, by_default};
-use crate::clients::{client, proxies};
+use crate::clients::client;
 use crate::exit::{Exit, Failure};
 use crate::logging::LogFormat;
 use crate::signals::stop_token_or;
@@ -150,8 +150,7 @@ pub(crate) async fn run(args: &Args, kubeconfig: Option<&Path>) -> Result<Exit, 
     }
     let limiter = Limiter::new(Rate { qps: args.client_go_qps, burst: args.client_go_burst });
     let limited = runtime::calls::observed(plain.clone(), Some(Arc::new(limiter)), shared.requests("", None));
-    let proxies = proxies(|variable| std::env::var(variable).unwrap_or_default());
-    let config = Config { metrics: own, ready, proxies, ..args.config() };
+    let config = Config { metrics: own, ready, proxies: crate::clients::proxies(), ..args.config() };
     process.run(lock.map(|lock| (plain, lock)), |stop| metacontroller::run(limited, config, stop)).await
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apis::constants::STATUS_ADDON;
+use machinery::names;
 use ocm_addon as addon;
 use ocm_agent::registration::BuiltIn;
 use ocm_agent::{registration, work_agent};
@@ -22,7 +23,7 @@ use crate::logging::LogFormat;
 use super::connection::{Caller, Connection, connection_flags, qps};
 use super::election::StandingElection;
 use super::entry::Entry;
-use super::goflags::{KlogFlags, pair};
+use super::goflags::{KlogFlags, boolean, duration, pair};
 use super::process::{Probes, Process, endpoint_flags};
 use super::status_addon::AgentFlags;
 use super::work_flags::{WORK_AGENT, WorkFlags, WorkGates};
@@ -55,11 +56,11 @@ struct HubArgs {
     /// Users whose first certificates are approved, with the gate ManagedClusterAutoApproval
     #[arg(long, value_name = "USERS", value_delimiter = ',', alias = "cluster-auto-approval-users")]
     auto_approved_csr_users: Vec<String>,
-    /// Further labels of mailbox namespaces
-    #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = pair)]
+    /// Further labels of what the hub makes for clusters: mailbox namespaces, roles and bindings
+    #[arg(long, value_name = "K=V", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
     /// Gates as NAME=true|false: DefaultClusterSet, ResourceCleanup, ManagedClusterAutoApproval, AddonManagement,
-    /// CleanUpCompletedManifestWork
+    /// CleanUpCompletedManifestWork, ClusterProfile
     #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
     feature_gates: Vec<(String, String)>,
     /// Leave the status add-on to another controller
@@ -111,15 +112,18 @@ struct AgentArgs {
     /// Name of the agent [default: the one it had before, or a random one]
     #[arg(long, value_name = "ID")]
     agent_id: Option<String>,
+    /// Secret with the hub credential, in the agent's namespace in the cluster
+    #[arg(long, value_name = "NAME", default_value = registration::SECRET)]
+    hub_kubeconfig_secret: String,
     /// Directory to write the hub credential to as files
     #[arg(long, value_name = "DIR")]
     hub_kubeconfig_dir: Option<PathBuf>,
     /// Addresses of the cluster's API server, https only
     #[arg(long, value_name = "URLS", value_delimiter = ',', value_parser = https)]
     spoke_external_server_urls: Vec<String>,
-    /// Seconds between looks at the cluster's health
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
-    cluster_healthcheck_period: u64,
+    /// Pause between looks at the cluster's health; a bare number is one of seconds
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = pause)]
+    cluster_healthcheck_period: Duration,
     /// Most claims reported beside the reserved ones
     #[arg(long, value_name = "N", default_value_t = 20)]
     max_custom_cluster_claims: usize,
@@ -132,9 +136,16 @@ struct AgentArgs {
     /// Seconds a certificate is to be good, at least 3600 [default: the signer's choice]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3600..))]
     client_cert_expiration_seconds: Option<u32>,
+    /// How agents of add-ons identify themselves to the hub: by certificate or by token. Those in this process have a
+    /// certificate
+    #[arg(long, value_name = "DRIVER", value_enum, default_value_t)]
+    addon_kubeclient_registration_auth: AddonAuth,
+    /// Seconds a token of an add-on is to be good, at least 600
+    #[arg(long, value_name = "SECONDS", default_value_t = 31_536_000, value_parser = clap::value_parser!(i64).range(600..))]
+    addon_token_expiration_seconds: i64,
     #[command(flatten)]
     work: WorkFlags,
-    /// Gates as NAME=true|false: RawFeedbackJsonString
+    /// Gates as NAME=true|false: RawFeedbackJsonString, ClusterProperty
     #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = pair)]
     feature_gates: Vec<(String, String)>,
     /// Most requests a second of the work agent about objects of the hub, on average; negative for no limit
@@ -151,6 +162,16 @@ struct AgentArgs {
     logging: KlogFlags,
 }
 
+/// How agents of add-ons identify themselves to the hub.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum AddonAuth {
+    /// By a certificate that the hub signs.
+    #[default]
+    Csr,
+    /// By tokens of a service account on the hub.
+    Token,
+}
+
 impl Args {
     /// The value of `--logging-format`.
     pub(crate) fn log_format(&self) -> Option<LogFormat> {
@@ -159,6 +180,21 @@ impl Args {
             Side::Placement(args) => args.logging.format(),
             Side::Agent(args) => args.logging.format(),
         }
+    }
+}
+
+/// A label, as the API server will take it.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = pair(text)?;
+    let wrong = [names::qualified_name(&key), names::label_value(&value)].concat();
+    if wrong.is_empty() { Ok((key, value)) } else { Err(wrong.join("; ")) }
+}
+
+fn pause(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map(Duration::from_secs);
+    match seconds.or_else(|_| duration(text))? {
+        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        some => Ok(some),
     }
 }
 
@@ -190,6 +226,7 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
             "ManagedClusterAutoApproval" => approve = on,
             "AddonManagement" => manage_addons = on,
             "CleanUpCompletedManifestWork" => config.clean_completed = on,
+            "ClusterProfile" => config.cluster_profiles = on,
             _ if on => return Err(Failure::new(Exit::Usage, what(), "there is no such gate here")),
             _ => {}
         }
@@ -215,6 +252,24 @@ async fn run_hub(args: &HubArgs) -> Result<Exit, Failure> {
     process.run(lock, |stop| both(client, config, addons, stop)).await
 }
 
+/// How the versions of KubeStellar's API servers end.
+const OWN_VERSION: &str = "+kubestellar";
+
+/// Returns whether the API server converts between the versions of the add-on API by itself, so that both can be served
+/// (OCM-001). Waits for a server that does not answer, until `stop`.
+async fn converts(hub: &kube::Client, stop: &CancellationToken) -> bool {
+    let mut backoff = runtime::Backoff::for_server();
+    while !stop.is_cancelled() {
+        match hub.apiserver_version().await {
+            Ok(version) => return version.git_version.ends_with(OWN_VERSION),
+            Err(error) if runtime::failure::is_lasting(&error) => return false,
+            Err(error) => tracing::warn!(%error, "the hub's API server does not answer; asking again"),
+        }
+        stop.run_until_cancelled(tokio::time::sleep(backoff.pause())).await;
+    }
+    false
+}
+
 async fn run_placement(args: &PlacementArgs) -> Result<Exit, Failure> {
     let connection = args.hub.connection();
     let lock = args.election.lock("placement-controller-lock")?;
@@ -238,10 +293,21 @@ enum HubError {
 /// Runs the controllers of a hub. If one ends by itself, all end.
 async fn both(
     client: kube::Client,
-    config: hub::Config,
-    addons: Option<addon::Config>,
+    mut config: hub::Config,
+    mut addons: Option<addon::Config>,
     stop: CancellationToken,
 ) -> Result<(), HubError> {
+    if converts(&client, &stop).await {
+        config.kinds = apis::crds::ocm_hub_converting;
+        if let Some(addons) = &mut addons {
+            let reports = !addons.addons.is_empty();
+            addons.kinds = if reports {
+                apis::crds::ocm_hub_converting_with_reports
+            } else {
+                apis::crds::ocm_hub_converting
+            };
+        }
+    }
     let stop = stop.child_token();
     let (to_addons, token) = (client.clone(), stop.clone());
     let addons = async {
@@ -260,8 +326,29 @@ async fn both(
     Ok(addons?)
 }
 
+/// What feature gates of OCM's agents mean here.
+#[derive(Clone, Copy)]
+struct AgentGates {
+    work: WorkGates,
+    /// ClusterProperty.
+    properties: bool,
+}
+
+impl AgentGates {
+    fn of(pairs: &[(String, String)]) -> Result<Self, Failure> {
+        let (own, others): (Vec<_>, Vec<_>) =
+            pairs.iter().cloned().partition(|(name, _)| name == "ClusterProperty");
+        let mut properties = false;
+        for (name, value) in own {
+            let what = || format!("setting the feature gate {name}");
+            properties = boolean(&value).map_err(|why| Failure::new(Exit::Usage, what(), why))?;
+        }
+        Ok(Self { work: WorkGates::of(&others)?, properties })
+    }
+}
+
 async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
-    let gates = WorkGates::of(&args.feature_gates)?;
+    let gates = AgentGates::of(&args.feature_gates)?;
     let entry = Entry::read(&args.bootstrap_kubeconfig).await?;
     let process = Process::start("agent", args.endpoints.endpoints(), Probes::Ping, &args.logging).await?;
     let outcome = args.keep(entry, gates, &process).await;
@@ -271,17 +358,21 @@ async fn run_agent(args: &AgentArgs) -> Result<Exit, Failure> {
 
 impl AgentArgs {
     /// Runs the agent until the process is to end, and restarts it whenever the bootstrap kubeconfig has changed.
-    async fn keep(&self, mut entry: Entry, gates: WorkGates, process: &Process) -> Result<(), Failure> {
+    async fn keep(&self, mut entry: Entry, gates: AgentGates, process: &Process) -> Result<(), Failure> {
         let (metrics, cluster) = (&process.metrics, self.spoke.connection());
         // Registration needs few requests and has no rate limit: a lease that waits for the workload would be renewed too late.
         let unlimited = Connection { rate: None, ..cluster.clone() };
         let spoke = unlimited.client(&Caller { agent: "registration-agent", metrics }, None).await?;
         let cluster = cluster.client(&Caller { agent: WORK_AGENT, metrics }, None).await?;
-        ocm_agent::provide::provide(&spoke).await.or_fail("preparing the cluster")?;
+        let optional = if gates.properties { apis::crds::cluster_properties() } else { Vec::new() };
+        ocm_agent::provide::provide(&spoke, &optional).await.or_fail("preparing the cluster")?;
         loop {
             let turn = process.stop.child_token();
-            let work = self.work_side(&entry, cluster.clone(), gates, metrics);
-            let config = self.registration(&entry, process);
+            let work = self.work_side(&entry, cluster.clone(), gates.work, metrics);
+            let config = registration::Config {
+                cluster_properties: gates.properties,
+                ..self.registration(&entry, process)
+            };
             let running = agent(entry.bootstrap.clone(), spoke.clone(), config, work, turn.clone());
             tokio::pin!(running);
             let other = tokio::select! {
@@ -316,16 +407,19 @@ impl AgentArgs {
         let mut config = registration::Config {
             cluster_name: self.spoke_cluster_name.clone(),
             agent_name: self.agent_id.clone(),
+            secret: self.hub_kubeconfig_secret.clone(),
             directory: self.hub_kubeconfig_dir.clone(),
             external_urls: self.spoke_external_server_urls.clone(),
             max_custom_claims: self.max_custom_cluster_claims,
             reserved_claim_suffixes: self.reserved_cluster_claim_suffixes.clone(),
             annotations: self.cluster_annotations.iter().cloned().collect::<BTreeMap<_, _>>(),
             certificate_seconds: self.client_cert_expiration_seconds,
+            addon_tokens: (self.addon_kubeclient_registration_auth == AddonAuth::Token)
+                .then_some(self.addon_token_expiration_seconds),
             ready: process.ready.clone(),
             ..registration::Config::new(entry.endpoint.clone())
         };
-        config.timers.health = Duration::from_secs(self.cluster_healthcheck_period);
+        config.timers.health = self.cluster_healthcheck_period;
         config
     }
 }

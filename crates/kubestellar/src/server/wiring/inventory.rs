@@ -16,8 +16,7 @@ const STATUS_IMAGE: &str = "STATUS_ADDDON_IMAGE_NAME";
 
 /// Defines the kinds of the inventory and of the transport.
 pub(super) async fn prepare(its: &Arc<Space>) -> Result<(), Failure> {
-    let mut crds = apis::crds::ocm_hub_converting();
-    crds.extend(apis::crds::work_status());
+    let crds = apis::crds::ocm_hub_converting_with_reports();
     runtime::install(&its.client(&Identity::admin()), &crds, rbac::MANAGER)
         .await
         .or_fail(format!("defining the API kinds of {}", its.name()))
