@@ -7,7 +7,7 @@ use serde_json::Value;
 /// `register managedclusters` is the virtual resource that only rights name, `events.k8s.io events` are the Events of that group.
 pub fn gvr(plural: &str) -> Gvr {
     let (group, version) = match plural {
-        "namespaces" | "secrets" | "configmaps" | "events" => ("", "v1"),
+        "namespaces" | "secrets" | "configmaps" | "events" | "serviceaccounts" => ("", "v1"),
         "register managedclusters" => {
             return Gvr::new("register.open-cluster-management.io", "v1", "managedclusters");
         }
