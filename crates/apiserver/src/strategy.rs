@@ -27,11 +27,13 @@ pub struct KindSettings {
     pub service_network: ServiceNetwork,
     /// A Pod needs an existing service account and mounts its token: the admission plugin `ServiceAccount`.
     pub pod_accounts: bool,
+    /// Writes of objects that are stored and not enforced are answered with a warning, which a real API server does not send.
+    pub unenforced_warnings: bool,
 }
 
 impl Default for KindSettings {
     fn default() -> Self {
-        Self { service_network: ServiceNetwork::default(), pod_accounts: true }
+        Self { service_network: ServiceNetwork::default(), pod_accounts: true, unenforced_warnings: false }
     }
 }
 
@@ -168,6 +170,11 @@ pub trait Strategy: Send + Sync {
     /// Texts for `Warning: 299 - "..."` headers.
     fn warnings(&self, _obj: &Value, _old: Option<&Value>) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Another such text, for servers that say what they do not enforce ([`KindSettings::unenforced_warnings`]).
+    fn unenforced(&self, _obj: &Value, _old: Option<&Value>) -> Option<String> {
+        None
     }
 
     /// The value of a field label other than metadata.name and metadata.namespace; `None` for an unknown label.

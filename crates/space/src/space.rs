@@ -120,7 +120,7 @@ impl Space {
             rbac_bootstrap: true,
             system_namespaces: true,
             limits: Limits::default(),
-            kinds: KindSettings::default(),
+            kinds: KindSettings { unenforced_warnings: true, ..KindSettings::default() },
             admission,
         })
         .await?;

@@ -19,7 +19,7 @@ use crate::encode;
 use crate::error::{ApiError, Reason};
 use crate::request::WriteOptions;
 use crate::response::Body;
-use crate::strategy::{Generation, Generic, WriteContext};
+use crate::strategy::{Generation, Generic, Strategy, WriteContext};
 
 /// How many generated names are tried.
 const NAME_ATTEMPTS: usize = 8;
@@ -131,11 +131,25 @@ async fn prepare_new(
     errors.extend(validate_content(cx, object, None, None).await?);
     cx.cancellation_point().await;
     errors.extend(d.strategy.validate_create(&context, object));
-    let warnings = d.strategy.warnings(object, None);
+    let warnings = warnings(&context, &*d.strategy, object, None);
     d.strategy.check_escalation(&cx.state.config.authorizer, cx.user, object, None)?;
     refuse_invalid(&d, object, &errors)?;
     cx.warnings.extend(warnings);
     Ok(())
+}
+
+/// The texts for the warnings of a write.
+pub(crate) fn warnings(
+    context: &WriteContext<'_>,
+    strategy: &dyn Strategy,
+    object: &Value,
+    old: Option<&Value>,
+) -> Vec<String> {
+    let mut warnings = strategy.warnings(object, old);
+    if context.settings.unenforced_warnings {
+        warnings.extend(strategy.unenforced(object, old));
+    }
+    warnings
 }
 
 /// Calls the admission of the control plane, if there is one.

@@ -250,7 +250,7 @@ async fn prepare(
     cx.cancellation_point().await;
     errors.extend(d.strategy.validate_update(&context, update.subresource, new, live));
     let warnings = match update.subresource {
-        None => d.strategy.warnings(new, Some(live)),
+        None => create::warnings(&context, &*d.strategy, new, Some(live)),
         Some(_) => Vec::new(),
     };
     let authorizer = &cx.state.config.authorizer;

@@ -14,7 +14,7 @@ use super::value::{at, fill, fill_at, has, int, list, list_mut, object_mut, text
 const WEBHOOKS: Spec = Spec {
     facts: Facts { unconditional_update: false, ..BASE.facts },
     generation: GenerationRule::Content,
-    warnings: unenforced::webhooks,
+    unenforced: unenforced::webhooks,
     ..BASE
 };
 
@@ -47,7 +47,7 @@ pub(super) const VALIDATING_POLICY: Spec = Spec {
         }
     },
     validate: |_, obj, errs| policy(obj, errs),
-    warnings: unenforced::policy,
+    unenforced: unenforced::policy,
     ..WITH_STATUS
 };
 
@@ -72,7 +72,7 @@ pub(super) const POLICY_BINDING: Spec = Spec {
             errs.required(&here.child("policyName"), "");
         }
     },
-    warnings: unenforced::policy,
+    unenforced: unenforced::policy,
     ..BASE
 };
 

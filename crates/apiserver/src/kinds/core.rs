@@ -77,7 +77,7 @@ pub(super) const RESOURCE_QUOTA: Spec = Spec {
         errs.quantities(&path("status.hard"), at(obj, "status.hard"));
         errs.quantities(&path("status.used"), at(obj, "status.used"));
     },
-    warnings: super::unenforced::quota,
+    unenforced: super::unenforced::quota,
     ..WITH_STATUS
 };
 

@@ -98,7 +98,7 @@ pub(super) const RUNTIME_CLASS: Spec = Spec {
 };
 
 pub(super) const FLOW_SCHEMA: Spec = Spec {
-    warnings: super::unenforced::priorities,
+    unenforced: super::unenforced::priorities,
     default: |obj| {
         object_mut(obj, "spec.priorityLevelConfiguration");
         super::pod::fill_zero(obj, "spec", "matchingPrecedence", 1000);
@@ -120,7 +120,7 @@ pub(super) const FLOW_SCHEMA: Spec = Spec {
 };
 
 pub(super) const PRIORITY_LEVEL: Spec = Spec {
-    warnings: super::unenforced::priorities,
+    unenforced: super::unenforced::priorities,
     default: |obj| {
         object_mut(obj, "spec");
         if text(obj, "spec.type") == "Limited" {
@@ -135,7 +135,7 @@ pub(super) const PRIORITY_LEVEL: Spec = Spec {
 };
 
 pub(super) const API_SERVICE: Spec = Spec {
-    warnings: super::unenforced::aggregation,
+    unenforced: super::unenforced::aggregation,
     generation: GenerationRule::FromClient,
     default: |obj| {
         if has(obj, "spec.service") {

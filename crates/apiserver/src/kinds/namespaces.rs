@@ -56,7 +56,7 @@ fn contains(text: &[u8], needle: &[u8]) -> bool {
 
 pub(super) const NAMESPACE: Spec = Spec {
     facts: Facts { name: NameRule::Label, own_labels: true, returns_deleted: true, ..WITH_STATUS.facts },
-    warnings: super::unenforced::pod_security,
+    unenforced: super::unenforced::pod_security,
     status: Some(|| json!({"phase": "Active"})),
     generation: GenerationRule::FromClient,
     fields: &[("status.phase", "status.phase", "")],

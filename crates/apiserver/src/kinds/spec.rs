@@ -65,6 +65,8 @@ pub(crate) struct Spec {
     /// Validates writes to a subresource.
     pub validate_subresource: fn(&WriteContext<'_>, &str, &Value, &Value, &mut Errs),
     pub warnings: fn(&Value, Option<&Value>) -> Vec<String>,
+    /// What of the object this API server does not enforce.
+    pub unenforced: fn(&Value, Option<&Value>) -> Option<String>,
     /// Paths that an endpoint never owns; `None` for those that follow from the status rules.
     pub resets: fn(Option<&str>) -> Option<&'static [&'static str]>,
     pub graceful: fn(&Value, Option<i64>) -> Option<i64>,
@@ -98,6 +100,7 @@ pub(crate) const BASE: Spec = Spec {
     validate_update: |_, _, _, _| {},
     validate_subresource: |_, _, _, _, _| {},
     warnings: |_, _| Vec::new(),
+    unenforced: |_, _| None,
     resets: |_| None,
     graceful: |_, _| None,
     awaits_finalize: |_| false,
@@ -269,6 +272,10 @@ impl Strategy for KindStrategy {
 
     fn warnings(&self, obj: &Value, old: Option<&Value>) -> Vec<String> {
         (self.0.warnings)(obj, old)
+    }
+
+    fn unenforced(&self, obj: &Value, old: Option<&Value>) -> Option<String> {
+        (self.0.unenforced)(obj, old)
     }
 
     fn field_value(&self, obj: &Value, label: &str) -> Option<String> {

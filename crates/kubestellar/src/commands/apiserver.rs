@@ -210,6 +210,7 @@ fn config(
         kinds: KindSettings {
             service_network: args.kube.service_cluster_ip_range,
             pod_accounts: args.kube.pod_accounts(),
+            unenforced_warnings: false,
         },
         admission: Some(crate::server::admission::of_bare_server()),
     })

@@ -4,4 +4,5 @@ mod controllers;
 mod front;
 mod nodes;
 mod volumes;
+mod warnings;
 mod workloads;
